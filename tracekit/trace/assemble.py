@@ -1,0 +1,125 @@
+"""From collected columns to a finished `Trace`: one time origin, sorted rows, derived columns."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tracekit.trace.columns import Columns, EventSink
+from tracekit.trace.interning import Interner
+from tracekit.trace.model import SCHEMA, TEXT, empty_table
+from tracekit.trace.table import Codes, Column, Ints, Strings, Table
+from tracekit.trace.vocabulary import (
+    ANNOTATION_WHERE,
+    HIP_COPY_KINDS,
+    call_kind,
+    call_vendor,
+    gpu_kind,
+)
+
+
+def assemble(sink: EventSink) -> tuple[int, dict[str, Table], dict[tuple[int, int], str]]:
+    """The first event's time (ns), the tables, and the threads' names."""
+    arrays = {kind: _joined(columns) for kind, columns in sink.tables.items()}
+    if "ts" in arrays["gpu"]:
+        _only_work(arrays["gpu"], sink)
+    starts = [a["ts"].min() for a in arrays.values() if "ts" in a and len(a["ts"])]
+    t0 = int(min(starts)) if starts else 0
+    tables: dict[str, Table] = {}
+    for kind, columns in sink.tables.items():
+        found = arrays.pop(kind)
+        tables[kind] = _table(columns, found, t0) if found else empty_table(kind)
+    return t0, tables, _threads(tables["meta"], tables, sink.ids.texts)
+
+
+def _joined(columns: Columns) -> dict[str, Any]:
+    joined: dict[str, Any] = {}
+    for column, parts in columns.parts.items():
+        if parts:
+            joined[column] = parts[0] if len(parts) == 1 else np.concatenate(parts)
+        parts.clear()
+    if joined and columns.kind in ("gpu", "launches", "annotations"):
+        _derive(columns, joined)
+    return joined
+
+
+def _derive(columns: Columns, joined: dict[str, Any]) -> None:
+    """Columns that category and name decide, asked once a distinct pair."""
+    names, categories = columns.interners["name"].values(), columns.categories.values()
+    pair = joined["_category"].astype(np.int64) * max(len(names), 1) + joined["name"]
+    distinct, row = np.unique(pair, return_inverse=True)
+    pairs = [(categories[p // len(names)].lower(), names[p % len(names)]) for p in distinct.tolist()]
+    if columns.kind == "launches":
+        joined["vendor"] = _coded(columns, "vendor", [call_vendor(c, n) for c, n in pairs], row)
+        joined["kind"] = _coded(columns, "kind", [call_kind(n, c) for c, n in pairs], row)
+    elif columns.kind == "gpu":
+        joined["kind"] = _coded(columns, "kind", [gpu_kind(c, n) for c, n in pairs], row)
+    else:
+        joined["where"] = _coded(columns, "where", [ANNOTATION_WHERE[c] for c, _ in pairs], row)
+
+
+def _coded(columns: Columns, column: str, texts: list[Any], row: Any) -> Codes:
+    codes: Codes = columns.interners[column].codes(texts)[row]
+    return codes
+
+
+def _only_work(gpu: dict[str, Any], sink: EventSink) -> None:
+    """Drops device rows that are no work, and numbers devices and streams."""
+    work = gpu["kind"] >= 0
+    if not work.all():
+        names = sink.tables["gpu"].interners["name"].values()
+        for code, count in zip(*np.unique(gpu["name"][~work], return_counts=True), strict=True):
+            sink.ignored[f"{names[code]} (device row without work)"] += int(count)
+        for column in gpu:
+            gpu[column] = gpu[column][work]
+    for column, fallback in (("device", "pid"), ("stream", "tid")):
+        gpu[column] = np.where(gpu[column] == -1, gpu[fallback], gpu[column])
+
+
+def _table(columns: Columns, found: dict[str, Any], t0: int) -> Table:
+    kind = columns.kind
+    order: Ints | None = None
+    if "ts" in found:
+        found["ts"] = found["ts"] - t0
+        ts = found["ts"]
+        order = np.lexsort((found["id"], -found["dur"], ts))
+    made: dict[str, Column] = {}
+    for column, dtype in SCHEMA[kind].items():
+        data = found.pop(column)
+        if order is not None:
+            data = data[order]
+        if dtype == TEXT:
+            made[column] = _strings(columns.interners[column], data, column)
+        else:
+            made[column] = data
+    return Table(kind, made)
+
+
+def _strings(interner: Interner, codes: Codes, column: str) -> Strings:
+    values = interner.values()
+    if column == "memcpy_kind":
+        values = [HIP_COPY_KINDS.get(v, v) for v in values]
+    return Strings(codes, values)
+
+
+def _threads(
+    meta: Table, tables: dict[str, Table], texts: dict[int, str]
+) -> dict[tuple[int, int], str]:
+    threads: dict[tuple[int, int], str] = {}
+    if len(meta):
+        keys, values = meta.text("key"), meta.text("value")
+        pids, tids = meta.ints("pid").tolist(), meta.ints("tid").tolist()
+        for row, (pid, tid) in enumerate(zip(pids, tids, strict=True)):
+            if keys[row] == "thread_name":
+                threads[pid, tid] = values[row] or ""
+    if texts:
+        # ids that the file writes as text keep it, where no thread_name event says more
+        wanted = np.array(sorted(texts), np.int64)
+        for table in tables.values():
+            tid = table.ints("tid")
+            rows = np.flatnonzero(np.isin(tid, wanted))
+            pairs = np.unique(np.stack([table.ints("pid")[rows], tid[rows]]), axis=1)
+            for p, t in pairs.T.tolist():
+                threads.setdefault((p, t), texts[t])
+    return threads

@@ -1,0 +1,43 @@
+"""Text as small integers: each distinct text is stored once, a row holds its number."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tracekit.trace.table import Codes
+
+
+class Interner(dict[Any, int]):
+    """Maps a text (str, or bytes of raw JSON) to its number; unseen texts get the next one.
+
+    None and b"" stand for "the event had no such field" and map to -1.
+    """
+
+    def __init__(self) -> None:
+        super().__init__({None: -1, b"": -1})
+
+    def __missing__(self, text: Any) -> int:
+        number = self[text] = len(self) - 2
+        return number
+
+    def codes(self, texts: Sequence[Any]) -> Codes:
+        """The number of each text."""
+        return np.fromiter(map(self.__getitem__, texts), np.int32, len(texts))
+
+    def values(self) -> list[str]:
+        """The distinct texts, by number."""
+        return [text_of(key) for key, number in self.items() if number >= 0]
+
+    def extend(self, texts: Iterable[Any]) -> Codes:
+        """Numbers of another interner's texts in this one: what its codes are to become."""
+        return np.fromiter(map(self.__getitem__, texts), np.int32)
+
+
+def text_of(value: Any) -> str:
+    """A field's text: raw JSON is bytes, and a number where a text was due keeps its digits."""
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    return value if isinstance(value, str) else str(value)

@@ -1,0 +1,86 @@
+"""Microseconds as a file writes them, to int64 nanoseconds, without rounding.
+
+A float64 holds microseconds with three decimals exactly below 2^43 us (its step there is under
+a nanosecond, so the nearest nanosecond is the one that was written). Above, only integers are
+exact, and decimals have to be read from their text.
+"""
+
+from __future__ import annotations
+
+from decimal import Decimal, InvalidOperation
+from typing import Any
+
+import numpy as np
+
+from tracekit.trace.table import Bools, Ints
+
+EXACT_BELOW_US = float(2**43)
+_LIMIT_NS = 2**62
+MISSING = -(2**63)
+"""Marks a time that is not there or not a number."""
+
+
+class NeedsText(Exception):
+    """Decimal times too large for float64: decode the chunk again with its times as text."""
+
+
+def ns_column(values: list[Any]) -> Ints:
+    """Nanoseconds of times decoded as numbers (or strings); `MISSING` where there is none.
+
+    Raises:
+        NeedsText: a time has decimals that a float64 may have lost.
+    """
+    if not values:
+        return np.empty(0, np.int64)
+    try:
+        column = np.array(values)
+    except (ValueError, OverflowError):
+        column = np.empty(0, object)
+    if column.dtype == np.int64:
+        if int(column.max()) < _LIMIT_NS // 1000 and int(column.min()) > -_LIMIT_NS // 1000:
+            return column * 1000
+    elif column.dtype == np.float64:
+        if float(np.abs(column).max()) < EXACT_BELOW_US:
+            whole = np.floor(column)
+            part = np.rint((column - whole) * 1000.0)
+            return whole.astype(np.int64) * 1000 + part.astype(np.int64)
+        if any(isinstance(v, float) and not abs(v) < EXACT_BELOW_US for v in values):
+            raise NeedsText
+    return np.fromiter((_ns(v) for v in values), np.int64, len(values))
+
+
+def ns_of_raw(values: list[Any]) -> Ints:
+    """Nanoseconds of times kept as raw JSON text; `MISSING` where there is none."""
+    return np.fromiter((ns_of_text(bytes(v)) for v in values), np.int64, len(values))
+
+
+def ns_of_text(text: bytes) -> int:
+    """Nanoseconds of one time as written, quoted or not."""
+    text = text.strip(b' "')
+    whole, _, part = text.partition(b".")
+    if part.isdigit() and len(part) <= 3 and whole.isdigit() and len(whole) < 16:
+        return int(whole) * 1000 + int(part.ljust(3, b"0"))
+    try:
+        ns = round(Decimal(text.decode("ascii")) * 1000)
+    except (InvalidOperation, UnicodeDecodeError, ValueError, OverflowError):
+        return MISSING
+    return ns if -_LIMIT_NS < ns < _LIMIT_NS else MISSING
+
+
+def missing(column: Ints) -> Bools:
+    """Mask of the times that are not there."""
+    mask: Bools = column == MISSING
+    return mask
+
+
+def _ns(value: Any) -> int:
+    if isinstance(value, int):
+        ns = value * 1000
+        return ns if -_LIMIT_NS < ns < _LIMIT_NS else MISSING
+    if isinstance(value, float):
+        if abs(value) < EXACT_BELOW_US:
+            return round(value * 1000.0)
+        return MISSING
+    if isinstance(value, str):
+        return ns_of_text(value.encode("utf-8", "replace"))
+    return MISSING
