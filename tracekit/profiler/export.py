@@ -1,0 +1,115 @@
+"""The profiler's JSON to the finished files: manifest inserted, written whole or not at all.
+
+torch's `add_metadata_json` does not escape its value (a quote in a command line makes the file
+invalid JSON), so the manifest goes in by rewriting the exported file, as a stream: no more than
+a few MB are held. Everything is written under a temporary name beside the target and renamed at
+the end; a reader never sees half a trace.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import json
+import os
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import IO
+
+from tracekit.profiler.destination import Destination, reason
+from tracekit.profiler.errors import RecordError
+from tracekit.profiler.manifest import KEY, Manifest
+
+CHUNK = 1 << 20
+TAIL = 1 << 14
+GZIP_LEVEL = 6
+INTERRUPTED = "Interrupted step#"
+_TRACE_NAME = re.compile(rb'("traceName"\s*:\s*)"(?:[^"\\]|\\.)*"')
+
+
+def write(
+    destination: Destination,
+    manifest: Manifest,
+    export: Callable[[str], object],
+    *,
+    unfinished: int | None = None,
+) -> None:
+    """Export with `export(path)` (the profiler's own), then write the trace and the manifest.
+
+    `unfinished` is the number of the ProfilerStep# mark whose step did not end: it is renamed to
+    `Interrupted step#N`, so that every reader counts whole steps only.
+
+    Raises `RecordError` where the disk is full or the profiler's file is not whole; what was at
+    the target before is then still there, and no temporary file is left.
+    """
+    raw = _temporary(destination.trace, ".raw.json")
+    done = _temporary(destination.trace, ".part")
+    beside = _temporary(destination.manifest, ".part")
+    try:
+        export(str(raw))
+        with raw.open("rb") as source, _sink(done, destination.compressed) as sink:
+            for piece in _rewritten(source, manifest, destination.trace.name, unfinished):
+                sink.write(piece)
+        raw.unlink()
+        beside.write_text(manifest.to_json(indent=2) + "\n", encoding="utf-8")
+        done.replace(destination.trace)
+        beside.replace(destination.manifest)
+    except OSError as error:
+        raise RecordError(f"cannot write {destination.trace}: {reason(error)}") from error
+    finally:
+        for path in (raw, done, beside):
+            with contextlib.suppress(OSError):
+                path.unlink(missing_ok=True)
+
+
+def _temporary(target: Path, suffix: str) -> Path:
+    return target.with_name(f".{target.name}.{os.getpid()}{suffix}")
+
+
+@contextlib.contextmanager
+def _sink(path: Path, compressed: bool) -> Iterator[IO[bytes]]:
+    with path.open("wb") as file:
+        if compressed:
+            # no name and no time inside: the same recording gives the same bytes
+            with gzip.GzipFile("", "wb", GZIP_LEVEL, file, mtime=0) as packed:
+                yield packed  # type: ignore[misc]
+        else:
+            yield file
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _rewritten(
+    source: IO[bytes], manifest: Manifest, name: str, unfinished: int | None
+) -> Iterator[bytes]:
+    """The exported JSON with the manifest as first key and the file's final name as its name."""
+
+    def renamed(piece: bytes) -> bytes:
+        if unfinished is None:
+            return piece
+        old, new = f'"ProfilerStep#{unfinished}"', f'"{INTERRUPTED}{unfinished}"'
+        return piece.replace(old.encode(), new.encode())
+
+    head = source.read(CHUNK)
+    start = head.find(b"{")
+    if start < 0 or head[:start].strip():
+        raise RecordError("the profiler exported no trace (its file does not start with an object)")
+    yield head[: start + 1] + f'\n"{KEY}": {manifest.to_json()},\n'.encode()
+    held = renamed(head[start + 1 :])
+    while chunk := source.read(CHUNK):
+        # a name cut in two by a chunk's end lies in the held part of the next round
+        whole = renamed(held + chunk)
+        yield whole[:-TAIL]
+        held = whole[-TAIL:]
+    tail = held[-TAIL:]
+    yield held[: len(held) - len(tail)]
+    closing = tail[tail.rfind(b'"ph"') + 1 :]
+    if not tail.rstrip().endswith(b"}") or b'"traceName"' not in closing:
+        raise RecordError(
+            f"the profiler could not write the whole trace to {Path(source.name).parent} "
+            "(is the disk full?)"
+        )
+    label = b'"' + json.dumps(name).encode()[1:-1] + b'"'
+    cut = tail.rfind(b'"traceName"')
+    yield tail[:cut] + _TRACE_NAME.sub(lambda m: m.group(1) + label, tail[cut:])
