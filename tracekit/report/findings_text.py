@@ -1,0 +1,103 @@
+"""The findings part of the text report: one block a finding, ranked, with price and fix."""
+
+from __future__ import annotations
+
+from tracekit.detectors.finding import Finding, Fix
+from tracekit.diagnosis import Diagnosis
+from tracekit.report.style import Style, clean, columns, ms, pad, shorten, wrap
+
+_INDENT = "   "
+_CODE_INDENT = "        "
+_PRICE_HEAD = "saves ms a step          then"
+MOST_IN_FULL = 6
+"""Findings shown with their fix's code; the ones after it get a line each."""
+
+
+def findings(d: Diagnosis, style: Style) -> list[str]:
+    """Every finding, the costliest first."""
+    if not d.findings:
+        return []
+    lines = [style.paint(f"{_PRICE_HEAD:>{style.width}}", "dim")]
+    for number, finding in enumerate(d.findings, 1):
+        full = number <= MOST_IN_FULL and finding.severity != "note"
+        if lines[1:] and full:
+            lines.append("")
+        lines += _one(number, finding, style, full=full)
+    return lines
+
+
+def price(f: Finding) -> str:
+    """'57.4 (52-61)  68 %   27.6': the saving, its range, its share, the step then."""
+    s = f.saving
+    spread = f"({ms(s.low)}-{ms(s.high)})"
+    return f"{ms(s.ms_per_step):>6} {spread:<13}{s.percent_of_step:>3.0f} % {ms(s.then_ms):>6}"
+
+
+def _one(number: int, f: Finding, style: Style, *, full: bool) -> list[str]:
+    right = price(f)
+    left = f"{number:<2} {clean(f.code)}  "
+    name = f"{clean(f.name)}  "
+    severity = f"{f.severity:<6}  "
+    where = clean(f.where.text)
+    room = style.width - columns(left + name + severity) - columns(right) - 1
+    beside = where if columns(where) <= room else ""
+    painted = (
+        style.paint(left, "bold")
+        + style.paint(name, "bold")
+        + style.paint(severity, f.severity)
+        + pad(beside, max(room, 0))
+        + " "
+        + style.paint(right, "price")
+    )
+    lines = [painted]
+    if where and not beside:
+        lines += wrap(where, style.width, _INDENT)
+    if f.where.file:
+        place = clean(f.where.file) + (f":{f.where.line}" if f.where.line else "")
+        lines.append(_INDENT + "at " + shorten(place, style.width - 6))
+    lines += wrap(f.insight, style.width, _INDENT)
+    if full:
+        lines += wrap(f.impact, style.width, _INDENT)
+        for evidence in f.evidence.lines[:2]:
+            lines.append(style.paint(_INDENT + shorten(clean(evidence), style.width - 3), "dim"))
+        for position, fix in enumerate(f.fixes[:2]):
+            lines += _fix(fix, f.code, style, first=position == 0)
+    return lines
+
+
+def _fix(fix: Fix, code: str, style: Style, *, first: bool) -> list[str]:
+    label = style.paint("fix", "price") if first else "or "
+    hint = f"(tracekit explain {clean(code)})" if first else ""
+    title = wrap(fix.title, style.width - 8, "")
+    lines = [f"{_INDENT}{label}  {title[0] if title else ''}"]
+    lines += [_CODE_INDENT + more for more in title[1:]]
+    used = 8 + columns(title[-1] if title else "")
+    if hint and used + len(hint) + 2 <= style.width:
+        lines[-1] += style.paint(f"{hint:>{style.width - used}}", "dim")
+    if first:
+        for line in fix.code.rstrip().splitlines():
+            expanded = clean(line.expandtabs(4))
+            lines.append(_CODE_INDENT + style.paint(expanded, "code"))
+    return lines
+
+
+def combined(d: Diagnosis, style: Style) -> list[str]:
+    """'Together (LCH001 + LAY001): 85.0 -> 27.4 ms a step.'"""
+    saving = d.combined_saving
+    if saving is None:
+        return []
+    codes = " + ".join(d.combined_codes)
+    measured = "" if saving.base == "unprofiled" else ", as recorded with the profiler on"
+    text = (
+        f"Together ({clean(codes)}): {ms(saving.step_ms)} -> {ms(saving.then_ms)} ms a step"
+        f"{measured}."
+    )
+    return [style.paint(line, "bold") for line in wrap(text, style.width, "  ", "")]
+
+
+def undetermined(d: Diagnosis, style: Style) -> list[str]:
+    """What could not be judged, and why."""
+    lines = ["Could not judge:"] if d.undetermined else []
+    for item in d.undetermined:
+        lines += wrap(f"{item.code} {item.name}: {item.why}", style.width, "    ", "  ")
+    return lines
