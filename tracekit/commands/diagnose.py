@@ -76,7 +76,7 @@ def expand(paths: tuple[str, ...]) -> tuple[list[str], dict[str, str]]:
     files: dict[str, None] = {}
     bad: dict[str, str] = {}
     for path in paths:
-        if path == "-":
+        if not os.path.isdir(path):  # noqa: PTH112
             files[path] = None
             continue
         try:

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from tracekit.analysis.idle import CAUSES
 from tracekit.diagnosis import Diagnosis
 from tracekit.trace.model import Trace
 from tracekit.trace.table import Ints
@@ -154,18 +155,12 @@ def devices(d: Diagnosis) -> list[Device]:
 
 def health(d: Diagnosis) -> Health:
     """What was not read, and what belongs to no step."""
-    gpu, launches, steps = d.trace.table("gpu"), d.trace.table("launches"), d.steps
-    launch = d.analysis.links.gpu_launch
-    outside = steps.gpu_step < 0
-    early = np.zeros(len(gpu), bool)
-    if len(launches) and len(steps):
-        started = launches.ts[np.maximum(launch, 0)]
-        early = outside & (launch >= 0) & (started < steps.mark_start[0])
+    steps = d.steps
     return Health(
         status="degraded" if d.degraded else "complete",
-        orphans=int((launch < 0).sum()),
-        carry_in=int(early.sum()),
-        outside=int(outside.sum()),
+        orphans=steps.orphans,
+        carry_in=steps.carry_in,
+        outside=int((steps.gpu_step < 0).sum()),
     )
 
 
@@ -201,8 +196,6 @@ def _hip_version(value: int) -> str:
 
 def waits(d: Diagnosis, cause: str, limit: int = 2) -> list[str]:
     """The calls that explain most of the idle of one cause, as 'op, call, n a step'."""
-    from tracekit.analysis.idle import CAUSES
-
     gaps, links, trace = d.analysis.gaps, d.analysis.links, d.trace
     mine = np.flatnonzero((gaps.cause == CAUSES.index(cause)) & (gaps.call >= 0))
     launches, ops = trace.table("launches"), trace.table("ops")
@@ -218,12 +211,16 @@ def waits(d: Diagnosis, cause: str, limit: int = 2) -> list[str]:
         calls.setdefault(label, set()).add(call)
     best = sorted(lost, key=lambda label: (-lost[label], label))[:limit]
     steps = max(len(d.steps), 1)
-    return [f"{label}, {_per_step(len(calls[label]) / steps)}" for label in best]
+    return [f"{label}, {_per_step(len(calls[label]), steps)}" for label in best]
 
 
-def _per_step(times: float) -> str:
-    number = f"{times:,.0f}" if times >= 10 or times == int(times) else f"{times:.1f}"
-    return "once a step" if number == "1" else f"{number} a step"
+def _per_step(times: int, steps: int) -> str:
+    if times == steps:
+        return "once a step"
+    if times < steps:
+        return f"{times} in {steps} steps"
+    mean = times / steps
+    return f"{mean:,.0f} a step" if mean >= 10 or times % steps == 0 else f"{mean:.1f} a step"
 
 
 def number(value: Any) -> float | int | str | None:

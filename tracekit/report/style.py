@@ -136,6 +136,18 @@ def ms(value: float) -> str:
     return f"{value:.2f}" if size >= 0.1 else f"{value:.3f}"
 
 
+def short_time(value_ms: float) -> str:
+    """'12 us', '3.4 ms', '2.1 s': one number with the unit that suits it."""
+    if value_ms < 1:
+        return f"{value_ms * 1000:.0f} us" if value_ms >= 0.01 else f"{value_ms * 1000:.1f} us"
+    return f"{value_ms:.1f} ms" if value_ms < 1000 else f"{value_ms / 1000:.1f} s"
+
+
+def decimals(whole: float) -> int:
+    """How many decimals the parts of a time line of `whole` ms want."""
+    return 0 if whole >= 10_000 else 1 if whole >= 10 else 2 if whole >= 1 else 3
+
+
 def percent(part: float, whole: float) -> str:
     """'31 %'; '<1 %' for something small, '0 %' for nothing."""
     if whole <= 0:

@@ -10,14 +10,17 @@ from tracekit.report.style import (
     clean,
     columns,
     count,
+    decimals,
     ms,
     pad,
     percent,
+    short_time,
     shorten,
     wrap,
 )
 
 _LABEL_WIDTH = max(columns(label) for label in BREAKDOWN_LABELS.values())
+_KIND = {"cuda": "CUDA device", "hip": "AMD GPU", "xpu": "XPU device", "mtia": "MTIA device"}
 _SMALLEST_SHARE = 0.0005  # of the step: below it a part is not worth a line
 
 
@@ -39,20 +42,21 @@ def render(d: Diagnosis, style: Style | None = None) -> str:
 
 def _header(d: Diagnosis, step: StepFacts, style: Style) -> list[str]:
     health = facts.health(d)
-    path = shorten(clean(d.trace.path), style.width)
-    name = path if columns(path) <= 48 else shorten(clean(d.trace.path.rsplit("/", 1)[-1]), 48)
-    parts = [*_machine(d), f"{count(step.count, 'step')} ({clean(step.source)})"]
-    line = style.paint(name, "bold") + "   "
-    used, lines = columns(name) + 3, []
-    for part in [*parts, health.status]:
+    parts = [*_machine(d), f"{count(step.count, 'step')} ({clean(step.source)})", health.status]
+    room = style.width - columns(" · ".join(parts)) - 3
+    path = clean(d.trace.path)
+    if columns(path) > room:
+        path = clean(d.trace.path.rsplit("/", 1)[-1])
+    name = shorten(path, max(room, 40))
+    lines, line, used, joint = [], style.paint(name, "bold"), columns(name), "   "
+    for part in parts:
         part = shorten(part, style.width - 4)
-        dot = "" if used in (columns(name) + 3, 4) else " · "
-        if used + len(dot) + columns(part) > style.width:
-            lines.append(line.rstrip())
-            line, used, dot = "    ", 4, ""
-        role = "" if part != health.status else ("good" if part == "complete" else "warn")
-        line += dot + (style.paint(part, role) if role else part)
-        used += len(dot) + columns(part)
+        if used + len(joint) + columns(part) > style.width:
+            lines.append(line)
+            line, used, joint = "", 0, "    "
+        role = ("good" if part == "complete" else "warn") if part == health.status else ""
+        line += joint + (style.paint(part, role) if role else part)
+        used, joint = used + len(joint) + columns(part), " · "
     return [*lines, line, *_headline(step, style, gpu=d.analysis.device >= 0)]
 
 
@@ -64,7 +68,7 @@ def _machine(d: Diagnosis) -> list[str]:
         parts.append("no GPU work")
     for device in found:
         if device.analysed:
-            name = clean(device.name) or f"device {device.id}"
+            name = clean(device.name) or f"{_KIND.get(d.trace.vendor, 'device')} {device.id}"
             others = len(found) - 1
             parts.append(name + (f" (device {device.id}, {others} more)" if others else ""))
     for key, label in (("torch", "torch"), ("cuda", "CUDA"), ("hip", "HIP")):
@@ -103,92 +107,111 @@ def _time_line(d: Diagnosis, step: StepFacts, style: Style) -> list[str]:
     rows = [k for k in shown if max(shown[k], step.breakdown[k]) > _SMALLEST_SHARE * whole]
     gpu = [k for k in rows if not k.startswith("idle")]
     idle = sorted((k for k in rows if k.startswith("idle")), key=lambda k: -shown[k])
-    head = "  unprofiled  recorded" if clean_run else "    recorded"
+    places = decimals(whole)
+    head = "unprofiled  recorded" if clean_run else "  recorded"
     lines = [style.paint(f"{head}  of step", "dim")]
     for key in [*gpu, *idle]:
-        figures = f"{ms(shown[key]):>12}"
+        figures = f"{shown[key]:>10,.{places}f}"
         if clean_run:
-            figures += f"{ms(step.breakdown[key]):>10}"
+            figures += f"{step.breakdown[key]:>10,.{places}f}"
         figures += f"{percent(shown[key], whole):>9}  "
         label = pad(BREAKDOWN_LABELS.get(key, key), _LABEL_WIDTH) + "  "
-        room = style.width - columns(figures) - columns(label)
-        detail = _detail(d, step, key, room)
-        lines.append(figures + style.paint(label, "bold") + detail if detail else figures + label)
-    total = f"{ms(whole):>12}" + (f"{ms(step.median):>10}" if clean_run else "")
+        margin = columns(figures + label)
+        first, *more = _detail(d, step, key, style.width - margin) or [""]
+        lines.append(figures + style.paint(label, "bold") + first)
+        lines += [" " * margin + line for line in more]
+    total = f"{whole:>10,.{places}f}" + (f"{step.median:>10,.{places}f}" if clean_run else "")
     lines.append(style.paint(f"{total}{'':>9}  ms, the whole step", "dim"))
     return [line.rstrip() for line in lines]
 
 
-def _detail(d: Diagnosis, step: StepFacts, key: str, room: int) -> str:
-    """What stands beside a part of the time line, in at most `room` columns."""
+def _detail(d: Diagnosis, step: StepFacts, key: str, room: int) -> list[str]:
+    """What stands beside a part of the time line: lines of at most `room` columns."""
     if key == "computing":
         return _classes(step, room)
     if key == "idle_launch" and step.launched:
-        each = (step.unprofiled or step.median) / step.launched * 1000
-        long = 1000 * step.busy / step.launched
-        text = f"{step.launched:,.0f} launches a step, one in {each:.0f} us, {long:.0f} us of work"
-        return text if len(text) <= room else shorten(f"{step.launched:,.0f} launches", room)
-    if key.startswith("idle_") and key not in ("idle_device", "idle_unknown", "idle_launch"):
-        found = facts.waits(d, key.removeprefix("idle_"), limit=1)
-        return shorten(clean(found[0]), room) if found else ""
-    return ""
+        each = short_time((step.unprofiled or step.median) / step.launched)
+        long = short_time(step.busy / step.launched)
+        return wrap(f"{step.launched:,.0f} a step, one every {each}, {long} long", room)
+    if key in ("idle_device", "idle_unknown") or not key.startswith("idle_"):
+        return []
+    found = facts.waits(d, key.removeprefix("idle_"), limit=1)
+    return wrap(found[0], room)[:2] if found else []
 
 
-def _classes(step: StepFacts, room: int) -> str:
-    """'convolution 7.9 · layout 5.4 · other 3.2': the largest classes that fit, the rest summed."""
-    not_computing = (*facts.COPY_CLASSES, *facts.COMMUNICATION_CLASSES)
-    items = [(k, v) for k, v in step.classes.items() if v > 0 and k not in not_computing]
+def _classes(step: StepFacts, room: int) -> list[str]:
+    """'convolution 7.9 · layout 5.4': GPU time by kernel class, on at most two lines."""
+    items = [(k, step.classes[k]) for k in _computing_classes(step)]
     named = [(k, v) for k, v in items if k != "other"]
     for keep in range(len(named), -1, -1):
         rest = sum(v for _, v in items) - sum(v for _, v in named[:keep])
         parts = [f"{clean(k)} {ms(v)}" for k, v in named[:keep]]
         parts += [f"other {ms(rest)}"] if rest > 1e-6 else []
-        text = " · ".join(parts)
-        if columns(text) <= room:
-            return text
-    return ""
+        lines = _flow(parts, room)
+        if len(lines) <= 2:
+            return lines
+    return []
+
+
+def _flow(parts: list[str], room: int) -> list[str]:
+    lines: list[str] = []
+    for part in parts:
+        if lines and columns(lines[-1]) + columns(part) + 3 <= room:
+            lines[-1] += f" · {part}"
+        else:
+            lines.append(part)
+    return lines
 
 
 def bound_by(d: Diagnosis, step: StepFacts) -> str:
-    """One sentence: what the step waits for most."""
+    """One sentence: what the step waits for most; empty without GPU work."""
     parts = step.unprofiled_breakdown or step.breakdown
     whole = sum(parts.values())
     if d.analysis.device < 0 or whole <= 0:
         return ""
-    idle = sum(v for k, v in parts.items() if k.startswith("idle"))
-    largest = max(parts, key=lambda k: parts[k])
+    idle = {k: v for k, v in parts.items() if k.startswith("idle")}
+    rest = {k: v for k, v in parts.items() if k not in idle}
+    largest = max(rest, key=lambda k: rest[k])
+    if sum(idle.values()) > rest[largest]:
+        cause = max(idle, key=lambda k: idle[k])
+        label = BREAKDOWN_LABELS[cause].removeprefix("idle, ")
+        if cause == "idle_unknown":
+            label = "causes that the trace does not show"
+        return (
+            f"The GPU is idle {percent(sum(idle.values()), whole)} of the step; the largest part "
+            f"of that is {label} ({percent(idle[cause], whole)} of the step)."
+        )
     if largest == "computing":
-        not_computing = (*facts.COPY_CLASSES, *facts.COMMUNICATION_CLASSES)
-        kinds = [k for k in step.classes if k not in not_computing and step.classes[k] > 0]
-        most = (
-            f", most of it {clean(kinds[0])} ({percent(step.classes[kinds[0]], step.busy)} of the "
-            "GPU's time)"
-            if kinds
-            else ""
-        )
         return (
-            f"The step is bound by the GPU's own work: it computes "
-            f"{percent(parts['computing'], whole)} of the step{most}."
-        )
-    if largest.startswith("idle"):
-        cause = BREAKDOWN_LABELS[largest].removeprefix("idle, ")
-        return (
-            f"The step is bound by the host: the GPU is idle {percent(idle, whole)} of it, most of "
-            f"that for {cause} ({percent(parts[largest], whole)} of the step)."
+            "The step is bound by the GPU's own work: it computes "
+            f"{percent(rest[largest], whole)} of the step{_most(step)}."
         )
     return (
         f"The step is bound by {BREAKDOWN_LABELS[largest]}: "
-        f"{percent(parts[largest], whole)} of the step."
+        f"{percent(rest[largest], whole)} of the step."
     )
 
 
+def _most(step: StepFacts) -> str:
+    kinds = [k for k in _computing_classes(step) if k != "other"]
+    if not kinds:
+        return ""
+    share = percent(step.classes[kinds[0]], step.busy)
+    return f", the largest part in {clean(kinds[0])} kernels ({share} of the GPU's time)"
+
+
+def _computing_classes(step: StepFacts) -> list[str]:
+    not_computing = (*facts.COPY_CLASSES, *facts.COMMUNICATION_CLASSES)
+    return [k for k, v in step.classes.items() if v > 0 and k not in not_computing]
+
+
 def _bound(d: Diagnosis, step: StepFacts, style: Style) -> list[str]:
-    if any(f.severity != "note" for f in d.findings):
+    if d.analysis.device < 0 or any(f.severity != "note" for f in d.findings):
         return []
     verdict = (
         "No finding saves 1 % of the step or more."
         if d.findings
-        else "No finding: none of the causes that tracekit knows costs this step anything."
+        else "No finding: none of the causes looked for costs this step anything."
     )
     return wrap(f"{verdict} {bound_by(d, step)}", style.width)
 
