@@ -50,7 +50,7 @@ RULES: tuple[Rule, ...] = (
     _rule("inductor-template-attention", "attention", "^triton_tem_fused_flex_", triton=True),
     _rule("inductor-template-convolution", "convolution", "^triton_tem_fused_conv", triton=True),
     _rule("inductor-template", "gemm", "^triton_tem_ ^triton_mm ^triton_bmm", triton=True),
-    _rule("inductor-unnamed", "triton", "^triton__ ^triton_", triton=True),
+    _rule("inductor-unnamed", "triton", "^triton__", triton=True),
     # Layout conversions of the convolution libraries
     _rule("cudnn-layout", "layout", "nchwtonhwckernel nhwctonchwkernel"),
     _rule(
@@ -197,7 +197,7 @@ RULES: tuple[Rule, ...] = (
     _rule("pooling-or-resampling", "other", "pool upsample", generic=True),
     # A bare Python identifier that starts with an underscore can only come from Triton
     _rule("python-style-name", "triton", "^_", generic=True, triton=True),
-    _rule("named-triton", "triton", "_triton", generic=True, triton=True),
+    _rule("named-triton", "triton", "_triton ^triton_", generic=True, triton=True),
 )
 
 UNKNOWN = Rule("no-rule", "other", (), generic=True)
