@@ -78,8 +78,12 @@ class EventSink:
         self.altered: Counter[str] = Counter()
         self._table_of = _TableOf()
 
-    def take(self, events: list[Any]) -> None:
+    def take(self, events: list[Any], positions: Ints | None = None) -> None:
         """Adds a chunk of `Event` or `TextTimeEvent`.
+
+        Args:
+            events: in the file's order.
+            positions: their positions from the chunk's first event, where some were lost.
 
         Raises:
             NeedsText: see `times.ns_column`; nothing was added then.
@@ -97,10 +101,13 @@ class EventSink:
                 mask = which == table
                 parts.append((table, np.flatnonzero(mask), list(compress(events, mask.tolist()))))
         times = [self._times(group) for _, _, group in parts]
+        ids = np.arange(n) if positions is None else positions
+        ids = ids + self.position
         for (table, rows, group), (ts, dur) in zip(parts, times, strict=True):
-            self._rows(TABLES[table], rows + self.position, group, ts, dur)
+            self._rows(TABLES[table], ids[rows], group, ts, dur)
         if counts[_UNKNOWN]:
-            self._uncategorised(which == _UNKNOWN, events)
+            mask = which == _UNKNOWN
+            self._uncategorised(ids[mask], list(compress(events, mask.tolist())))
         self.position += n
         self.events += n
 
@@ -114,10 +121,7 @@ class EventSink:
             return ns_of_raw([e.ts for e in group]), ns_of_raw([e.dur for e in group])
         return ns_column([e.ts for e in group]), ns_column([e.dur for e in group])
 
-    def _uncategorised(self, mask: Any, events: list[AnyEvent]) -> None:
-        # Flows are about half of a file: they are told apart by category alone.
-        rows = np.flatnonzero(mask)
-        group = list(compress(events, mask.tolist()))
+    def _uncategorised(self, ids: Ints, group: list[AnyEvent]) -> None:
         phases = Counter(map(attrgetter("ph", "cat"), group))
         meta = phases.pop(("M", ""), 0) + phases.pop(("M", "__metadata"), 0)
         for (phase, category), count in phases.items():
@@ -127,7 +131,7 @@ class EventSink:
                 self.ignored[f"ph {phase}"] += count
         if meta:
             keep = [e.ph == "M" and e.cat in ("", "__metadata") for e in group]
-            self._meta(rows[np.array(keep)] + self.position, list(compress(group, keep)))
+            self._meta(ids[np.array(keep)], list(compress(group, keep)))
 
     def _meta(self, ids: Ints, group: list[AnyEvent]) -> None:
         # process_sort_index and thread_sort_index order a viewer's tracks: no table needs them

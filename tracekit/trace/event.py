@@ -128,3 +128,7 @@ AnyEvent = Event | TextTimeEvent
 
 decode_events = msgspec.json.Decoder(list[Event]).decode
 decode_text_time_events = msgspec.json.Decoder(list[TextTimeEvent]).decode
+decode_event = msgspec.json.Decoder(Event).decode
+
+FAULTS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError)
+"""What a decoder raises for text it cannot read."""

@@ -150,7 +150,10 @@ class ReadHealth:
     skipped_by_cause: dict[str, int] = field(default_factory=dict)
     ignored_by_kind: dict[str, int] = field(default_factory=dict)
     """read, but of no use to an analysis: flow arrows (ph s, f), unknown phases, unknown categories"""
+    altered: dict[str, int] = field(default_factory=dict)
+    """events kept although a part of them was not readable as written, by what was done"""
     damage: list[Damage] = field(default_factory=list)
+    """the places, in the file's order; the first `reader.MOST_DAMAGE` of them"""
     tolerant: bool = False
     """True when the strict path failed and the tolerant one read the file"""
 

@@ -1,0 +1,100 @@
+"""A stream of blocks as chunks of whole events, each a JSON array of its own.
+
+Memory is bounded by the chunk: a file without any boundary is handed over in pieces of at most
+`LONGEST` bytes, whatever they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tracekit.trace.layout import Boundaries, Start, find_start
+
+LONGEST = 32 << 20
+_SEPARATORS = b" \t\r\n,"
+
+
+@dataclass
+class Chunk:
+    """Events `[{...}, ...]` cut from the stream."""
+
+    text: bytes
+    """the events in brackets; the last chunk also holds what follows the array, and no `]` of ours
+    """
+    offset: int
+    """where the text behind its first bracket stands in the file"""
+    last: bool
+
+
+class Chunks:
+    """Cuts blocks into chunks. `start` is None when no event array was found in `head`."""
+
+    def __init__(self, blocks: Iterator[bytes]) -> None:
+        self._blocks = blocks
+        self._carry = b""
+        self._offset = 0
+        self._boundaries = Boundaries()
+        self.head = b""
+        self.start: Start | None = None
+        self._open()
+
+    def _open(self) -> None:
+        text = b""
+        for block in self._blocks:
+            text += block
+            self.start = find_start(text, False)
+            if self.start is not None or len(text) >= LONGEST:
+                break
+        if self.start is None:
+            self.start = find_start(text, True)
+        self.head = text if self.start is None else self.start.head
+        if self.start is not None:
+            self._offset = self.start.at
+            self._carry = text[self.start.at :]
+            self._boundaries.learn(self._carry)
+
+    def push_back(self, text: bytes) -> None:
+        """Puts the unfinished end of a chunk before what comes next."""
+        self._carry = text + self._carry
+        self._offset -= len(text)
+
+    def rest(self, limit: int) -> bytes:
+        """All that is left of the stream, of which at most `limit` bytes are kept."""
+        kept = self._carry
+        for block in self._blocks:
+            if len(kept) < limit:
+                kept += block
+        self._carry = b""
+        return kept[:limit]
+
+    def __iter__(self) -> Iterator[Chunk]:
+        if self._carry:
+            first, self._carry = self._carry, b""
+            yield from self._block(first)
+        for block in self._blocks:
+            yield from self._block(block)
+        if self._carry:
+            text, self._carry = self._carry, b""
+            yield Chunk(b"[" + text, self._offset, True)
+            self._offset += len(text)
+
+    def _block(self, block: bytes) -> Iterator[Chunk]:
+        end = self._boundaries.last(block)
+        if end < 0:
+            self._carry += block
+            if len(self._carry) < LONGEST:
+                return
+            # a boundary may straddle two blocks, which never matters unless all of them do
+            block, self._carry = self._carry, b""
+            end = self._boundaries.last(block)
+            if end < 0:
+                end = len(block)
+        carry, self._carry = self._carry, block[end:]
+        text = b"".join((b"[", carry, block[:end], b"]"))
+        chunk = Chunk(text, self._offset, False)
+        self._offset += len(text) - 2
+        stripped = self._carry.lstrip(_SEPARATORS)
+        self._offset += len(self._carry) - len(stripped)
+        self._carry = stripped
+        yield chunk

@@ -1,0 +1,72 @@
+"""The sentence a file without a trace gets: what it is, as far as its first bytes tell."""
+
+from __future__ import annotations
+
+import re
+
+from tracekit.trace.sources import Source
+
+_LOOKS_LIKE = [
+    (re.compile(rb"\A\s*\[\s*\[\s*-?\d+\s*,\s*\d+\s*,"), "a memory timeline of torch.profiler"),
+    (re.compile(rb'\A\s*\[\s*\[\s*\d[^{]*\]\s*,\s*\[\s*\['), "a memory timeline of torch.profiler"),
+    (re.compile(rb'\A\s*\{\s*"rocprofiler-sdk-tool"'), "rocprof output (rocprofv3 --output-format json)"),
+    (re.compile(rb'\A\s*\{[^\[]*"schema"\s*:\s*"[\d.]+(?:-chakra[^"]*)?"'), "a PyTorch execution trace"),
+    (re.compile(rb'"nodes"\s*:\s*\[\s*\{'), "a PyTorch execution trace"),
+    (re.compile(rb'"segments"\s*:\s*\[|"device_traces"\s*:'), "a CUDA memory snapshot"),
+    (re.compile(rb'"cells"\s*:\s*\[|"nbformat"'), "a Jupyter notebook"),
+    (re.compile(rb"\A\s*<(?:!DOCTYPE|html|\?xml)", re.I), "a web page or XML"),
+    (re.compile(rb"\AversION|\Aversion https://git-lfs"), "a Git LFS pointer, not the file itself"),
+]  # fmt: skip
+_BINARY = [
+    (b"PK\x03\x04", "a zip archive"),
+    (b"\x7fELF", "a program"),
+    (b"SQLite format 3", "an SQLite database (nsys or rocprof)"),
+    (b"BZh", "bzip2, which is not read here: unpack it"),
+    (b"\xfd7zXZ", "xz, which is not read here: unpack it"),
+    (b"\x80\x04", "a Python pickle"),
+    (b"\x80\x02", "a Python pickle"),
+    (b"\x89PNG", "a PNG image"),
+]
+_WANTED = 'tracekit reads what torch.profiler exports: JSON with a list "traceEvents"'
+
+
+def not_a_trace(stream: Source, head: bytes) -> str:
+    """Why no event array was found."""
+    kind = f" inside {stream.packed}" if stream.packed else ""
+    if not head:
+        if stream.damage:
+            return f"{stream.name}: nothing can be unpacked, {stream.damage}."
+        if stream.packed:
+            return f"{stream.name}: is empty (a {stream.packed} stream of 0 bytes)."
+        return f"{stream.name}: is empty (0 bytes)."
+    for magic, what in _BINARY:
+        if head.startswith(magic):
+            return f"{stream.name}: is {what}{kind}, not a trace; {_WANTED}."
+    sample = head[: 1 << 16]
+    for pattern, what in _LOOKS_LIKE:
+        if pattern.search(sample):
+            return f"{stream.name}: looks like {what}, not a profiler trace; {_WANTED}."
+    if not head.strip(b" \t\r\n\0"):
+        return f"{stream.name}: holds only blanks or NUL bytes{kind} ({len(head)} bytes)."
+    lead = head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1]
+    if lead in (b"{", b"["):
+        keys = re.findall(rb'"([^"\\]{1,40})"\s*:', sample)[:3]
+        seen = ", ".join(dict.fromkeys(k.decode("utf-8", "replace") for k in keys))
+        what = f"its first keys are {seen}" if seen else "it has no keys"
+        return f'{stream.name}: is JSON, but has no list "traceEvents" ({what}); {_WANTED}.'
+    if sum(c < 9 or c > 126 for c in sample) > len(sample) // 10:
+        return f"{stream.name}: is binary data{kind}, not a trace; {_WANTED}."
+    return f"{stream.name}: is not JSON (byte 0 is {lead!r}); {_WANTED}."
+
+
+def no_events(stream: Source, lost: int, head: bytes) -> str:
+    """Why an event array gave nothing."""
+    if stream.damage:
+        return f"{stream.name}: no event can be read, {stream.damage} at byte {stream.bytes}."
+    if lost:
+        events = "1 event is" if lost == 1 else f"{lost} events are"
+        return (
+            f"{stream.name}: no event can be read, the {events} damaged "
+            f"(the list begins at byte {len(head)})."
+        )
+    return f'{stream.name}: its list "traceEvents" (byte {len(head)}) holds no event.'
