@@ -41,15 +41,11 @@ def _one(number: int, f: Finding, style: Style, *, full: bool) -> list[str]:
     where = clean(f.where.text)
     room = style.width - columns(left + name + severity) - columns(right) - 1
     beside = where if columns(where) <= room else ""
-    painted = (
-        style.paint(left, "bold")
-        + style.paint(name, "bold")
-        + style.paint(severity, f.severity)
-        + pad(beside, max(room, 0))
-        + " "
-        + style.paint(right, "price")
-    )
-    lines = [painted]
+    head = style.paint(left + name, "bold") + style.paint(severity, f.severity)
+    if room >= 0:
+        lines = [head + pad(beside, room) + " " + style.paint(right, "price")]
+    else:
+        lines = [head.rstrip(), style.paint(f"{right:>{style.width}}", "price")]
     if where and not beside:
         lines += wrap(where, style.width, _INDENT)
     if f.where.file:

@@ -12,7 +12,7 @@ import textwrap
 import unicodedata
 from typing import TextIO
 
-MAX_WIDTH, MIN_WIDTH = 100, 72
+MAX_WIDTH, MIN_WIDTH = 100, 80
 
 _CODES = {
     "bold": "1",
