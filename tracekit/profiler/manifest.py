@@ -14,7 +14,8 @@ partial_step     bool   true: the recording ends inside a step, marked `Interrup
 step_on          str    what ended a step: "p.step()", "optimizer AdamW", "forward UNet", "rung"
 trace            str    name of the trace file beside the manifest
 unprofiled       null | object: the same program's steps timed without the profiler
-  ms_per_step      {median, low, high}   ms; 95 % bootstrap interval
+  ms_per_step      float  ms; the median of samples_ms
+  low, high        float  its 95 % bootstrap interval
   mean_ms          float  wall time of the timed block (device drained at both ends) a step
   samples_ms       [float]  one a step
   host_ms          [float]  host gaps between the ends of steps
@@ -96,6 +97,8 @@ class Manifest:
         """The contract's object, ready for json."""
         fields = asdict(self)
         about = fields.pop("about")
+        if self.unprofiled is not None:
+            fields["unprofiled"] = self.unprofiled.to_dict()
         if self.complete:
             fields.pop("incomplete_why")
         return {

@@ -125,12 +125,13 @@ class Recorder:
         """Look out for a profiler of the program's own; `start` does it too. Needs torch."""
         self._foreign.watch()
 
-    def start(self) -> None:
-        """The first step begins now."""
+    def start(self, waited: int = 0) -> None:
+        """A step begins now; `waited` steps of the waiting phase are already over."""
         if self.phase is not Phase.IDLE:
             raise RecordError("a recording can be started only once", usage=True)
         self.watch()
         self._last = time.perf_counter()
+        self._counts[Phase.WAIT.value] = waited
         self.phase = Phase.WAIT
         self._advance()
 

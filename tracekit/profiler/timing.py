@@ -41,6 +41,18 @@ class Unprofiled:
     """where samples come from: stream events, the host's clock (no GPU), or the host's clock
     with a GPU whose work the events did not cover"""
 
+    def to_dict(self) -> dict[str, Any]:
+        """As the manifest holds it (see `tracekit.profiler.manifest`)."""
+        return {
+            "ms_per_step": self.ms_per_step.median,
+            "low": self.ms_per_step.low,
+            "high": self.ms_per_step.high,
+            "mean_ms": self.mean_ms,
+            "samples_ms": self.samples_ms,
+            "host_ms": self.host_ms,
+            "clock": self.clock,
+        }
+
 
 class StepTimer:
     """Times one block: `start`, one `lap` at the end of every step, then `finish`."""
