@@ -117,6 +117,9 @@ def _phase(analysis: Analysis, op_row: int, chain: tuple[str, ...]) -> str | Non
         return "loader"
     if analysis.trace.threads.get((pid, tid), "").startswith("pt_autograd"):
         return "backward"
+    # Parameter averaging, clipping and bucket copies are no part of the forward pass.
+    if any(n.startswith(("aten::_foreach", "torch.distributed")) for n in chain):
+        return None
     return "forward" if chain else None
 
 

@@ -1,0 +1,275 @@
+"""Conversions between NCHW and NHWC in a trace, and what is known of the model around them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tracekit.analysis.device_peaks import Peaks, peaks_of
+from tracekit.analysis.opargs import memory_format, tensors
+from tracekit.replay.edits import Edits
+from tracekit.trace.table import Bools, Ints
+
+if TYPE_CHECKING:
+    from tracekit.analysis.analysis import Analysis
+
+_COPY_RULES = ("memory-format-copy", "copy-in-convolution-backward")
+_WRAPPERS = frozenset(("aten::copy_", "aten::clone", "aten::contiguous", "aten::to"))
+_WRAPPERS |= {"aten::_to_copy", "aten::reshape"}
+_MIN_CONVOLUTION_SHARE = 0.05
+# Reads and writes of the activation that a batch norm in training makes.
+_NORM_PASSES = {
+    "aten::native_batch_norm": 3,
+    "aten::cudnn_batch_norm": 3,
+    "aten::miopen_batch_norm": 3,
+    "aten::native_batch_norm_backward": 5,
+    "aten::cudnn_batch_norm_backward": 5,
+    "aten::miopen_batch_norm_backward": 5,
+}
+
+
+@dataclass(frozen=True)
+class Conversions:
+    """Rows of `gpu` inside the steps."""
+
+    library: Ints
+    """launched by the convolution library itself"""
+    hidden: Ints
+    """copies that change the memory format"""
+    by_order: Ints
+    """those of `hidden` known only by their place before a convolution's gradient kernel"""
+    unclear: Ints
+    """strided copies of a convolution model without a recorded op"""
+    names: dict[int, str]
+    """row to what a person calls it"""
+
+    def describe(self, rows: Ints) -> tuple[str, ...]:
+        """'165 x nchwToNhwcKernel', commonest first, at most four."""
+        counted = Counter(self.names[int(r)] for r in rows)
+        return tuple(f"{n:,} x {name}" for name, n in counted.most_common(4))
+
+    def at_bandwidth(self, analysis: Analysis, rows: Ints) -> Edits:
+        """The copies kept, at the device's copy bandwidth; no change where that is unknown."""
+        peaks = device_peaks(analysis)
+        if peaks is None:
+            return Edits()
+        gpu, ops = analysis.trace.table("gpu"), analysis.trace.table("ops")
+        op = analysis.links.gpu_op[rows]
+        new = gpu.ints("dur")[rows].copy()
+        for i in np.flatnonzero(op >= 0).tolist():
+            row = int(op[i])
+            found = tensors(ops.text("shapes")[row] or "", ops.text("dtypes")[row] or "")
+            if len(found) >= 2:
+                moved = found[0].bytes + found[1].bytes
+                if moved:
+                    new[i] = min(new[i], int(moved / peaks.copy_bandwidth))
+        if (op < 0).all():
+            return Edits()
+        return Edits(resize_gpu=rows, resize_ns=new)
+
+
+@dataclass(frozen=True)
+class ConvolutionFacts:
+    """What the recording says about the convolutions around some conversions."""
+
+    one_dimensional: bool
+    fp32_before_sm80: bool
+    norm: str | None
+    """'GroupNorm', 'InstanceNorm', 'BatchNorm' or None"""
+    norm_returns_nchw: bool
+    lines: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class SlowNorms:
+    """Batch norm kernels far below memory bandwidth, with what they would take in NHWC."""
+
+    rows: Ints
+    ns: Ints
+    ms_per_step: float
+    """what they take now"""
+
+
+def device_peaks(analysis: Analysis) -> Peaks | None:
+    """Limits of the device the analysis is about; None where it is not in the table."""
+    return peaks_of(analysis.trace.device_names.get(analysis.device))
+
+
+def find_conversions(analysis: Analysis) -> Conversions:
+    """All conversions inside the steps, by how they are known."""
+    gpu, classes = analysis.trace.table("gpu"), analysis.classes
+    in_steps = analysis.steps.gpu_step >= 0
+    layout = classes.rows("layout") & in_steps
+    copied = classes.rule.where(lambda r: r in _COPY_RULES) & layout
+    strided = classes.rule.where(lambda r: r == "aten-copy") & in_steps
+    strided &= (analysis.links.gpu_op < 0) & gpu.text("name").where(_is_strided_copy)
+    convolution = classes.rows("convolution")
+    duration = gpu.ints("dur")
+    by_order, unclear = np.zeros(len(gpu), bool), np.zeros(len(gpu), bool)
+    if strided.any():
+        share = duration[convolution & in_steps].sum() / max(duration[in_steps].sum(), 1)
+        if share >= _MIN_CONVOLUTION_SHARE:
+            by_order = strided & _before_gradient(analysis, strided)
+            unclear = strided & ~by_order
+    hidden = np.flatnonzero(copied | by_order)
+    library = np.flatnonzero(layout & ~copied)
+    names: dict[int, str] = {}
+    for row in library.tolist():
+        names[row] = _short(gpu.text("name")[row] or "")
+    chains: dict[int, str] = {}
+    for row in hidden.tolist():
+        op = int(analysis.links.gpu_op[row])
+        names[row] = "strided copy before a gradient kernel" if op < 0 else ""
+        if op >= 0:
+            if op not in chains:
+                chain = analysis.links.chain(op)
+                chains[op] = " > ".join(
+                    analysis.trace.table("ops").text("name")[r] or "" for r in chain[-4:]
+                )
+            names[row] = chains[op]
+    return Conversions(library, hidden, np.flatnonzero(by_order), np.flatnonzero(unclear), names)
+
+
+def _is_strided_copy(name: str) -> bool:
+    return "direct_copy_kernel" in name and name.startswith("void at::native::elementwise_kernel")
+
+
+def _short(name: str) -> str:
+    head = name.removeprefix("void ").split("<")[0].split("(")[0]
+    return head.split("::")[-1]
+
+
+def _before_gradient(analysis: Analysis, copies: Bools) -> Bools:
+    """Whether the next work on the stream that is no such copy is a convolution's gradient."""
+    gpu, classes = analysis.trace.table("gpu"), analysis.classes
+    gradient = classes.rows("convolution") & gpu.text("name").where(
+        lambda n: "dgrad" in n or "wgrad" in n or "bprop" in n
+    )
+    order = np.lexsort((gpu.ts, gpu.ints("stream"), gpu.ints("device")))
+    at = np.where(copies[order], len(order), np.arange(len(order)))
+    following = np.minimum.accumulate(at[::-1])[::-1]
+    out = np.zeros(len(gpu), bool)
+    known = following < len(order)
+    answer = np.zeros(len(order), bool)
+    next_row = order[following[known]]
+    same = gpu.ints("stream")[next_row] == gpu.ints("stream")[order[known]]
+    answer[known] = gradient[next_row] & same
+    out[order] = answer
+    return out
+
+
+def convolution_facts(analysis: Analysis, rows: Ints) -> ConvolutionFacts:
+    """Look at the ops of some conversions and at the norms of the whole trace."""
+    trace, links = analysis.trace, analysis.links
+    ops, gpu = trace.table("ops"), trace.table("gpu")
+    op_rows, count = np.unique(links.gpu_op[rows], return_counts=True)
+    flat = fp32 = total = 0
+    for op, times in zip(op_rows.tolist(), count.tolist(), strict=True):
+        if op < 0:
+            continue
+        total += times
+        found = tensors(ops.text("shapes")[op] or "", ops.text("dtypes")[op] or "")
+        chain = [ops.text("name")[r] or "" for r in links.chain(op)]
+        shape = found[0].shape if found else ()
+        if "aten::conv1d" in chain or len(shape) == 3 or (len(shape) == 4 and shape[2] == 1):
+            flat += times
+        if found and found[0].dtype.lower() == "float":
+            fp32 += times
+    group, instance, batch = (
+        int(_count(ops.text("name").where(test)) + _count(gpu.text("name").where(test)))
+        for test in (
+            lambda n: "group_norm" in n or "GroupNorm" in n,
+            lambda n: "instance_norm" in n or "InstanceNorm" in n,
+            lambda n: "batch_norm" in n or "BatchNorm" in n or "cudnn::bn_" in n,
+        )
+    )
+    returns_nchw = group + instance > 0 and (instance > 0 or group > batch)
+    norm = None
+    if returns_nchw:
+        norm = "GroupNorm" if group >= instance else "InstanceNorm"
+    elif batch:
+        norm = "BatchNorm"
+    lines = (f"the model normalises with {norm}",) if norm else ()
+    return ConvolutionFacts(
+        one_dimensional=total > 0 and flat > total / 2,
+        fp32_before_sm80=total > 0 and fp32 > total / 2 and _before_sm80(analysis),
+        norm=norm,
+        norm_returns_nchw=returns_nchw,
+        lines=lines,
+    )
+
+
+def _count(mask: Bools) -> int:
+    return int(mask.sum())
+
+
+def _before_sm80(analysis: Analysis) -> bool:
+    properties = analysis.trace.header.get("deviceProperties")
+    for entry in properties if isinstance(properties, list) else []:
+        if isinstance(entry, dict) and entry.get("id") == analysis.device:
+            major = entry.get("computeMajor")
+            nvidia = "amd" not in str(entry.get("name", "")).lower()
+            return nvidia and isinstance(major, int) and major < 8
+    return False
+
+
+def hidden_host_time(analysis: Analysis, rows: Ints) -> Ints:
+    """[n, 3] (tid, start, end): the outermost copying op around each conversion, whose dispatch
+    goes with it."""
+    ops = analysis.trace.table("ops")
+    if not len(ops):
+        return np.empty((0, 3), np.int64)
+    op = analysis.links.gpu_op[rows]
+    op = np.unique(op[op >= 0])
+    wrapper = ops.text("name").where(lambda n: n in _WRAPPERS)
+    parent = analysis.links.op_parent
+    op = op[wrapper[op]]
+    for _ in range(8):
+        up = parent[op]
+        climb = (up >= 0) & wrapper[np.maximum(up, 0)]
+        if not climb.any():
+            break
+        op = np.where(climb, up, op)
+    op = np.unique(op)
+    return np.stack([ops.ints("tid")[op], ops.ts[op], ops.end[op]], axis=1).astype(np.int64)
+
+
+def slow_norms(analysis: Analysis, factor: float, efficiency: float) -> SlowNorms:
+    """Batch norms of NCHW inputs that take more than `factor` times what their bytes need at the
+    device's copy bandwidth; in NHWC they are taken to reach `efficiency` of it."""
+    none = SlowNorms(np.empty(0, np.int64), np.empty(0, np.int64), 0.0)
+    peaks = device_peaks(analysis)
+    ops, gpu = analysis.trace.table("ops"), analysis.trace.table("gpu")
+    if peaks is None or not len(ops):
+        return none
+    norm = ops.text("name").where(lambda n: n in _NORM_PASSES)
+    op = analysis.links.gpu_op
+    rows = np.flatnonzero((op >= 0) & norm[np.maximum(op, 0)] & (analysis.steps.gpu_step >= 0))
+    if not len(rows):
+        return none
+    which, inverse = np.unique(op[rows], return_inverse=True)
+    spent = np.bincount(inverse, weights=gpu.ints("dur")[rows])
+    scale = np.ones(len(which))
+    for i, row in enumerate(which.tolist()):
+        found = tensors(
+            ops.text("shapes")[row] or "",
+            ops.text("dtypes")[row] or "",
+            ops.text("strides")[row] or "",
+        )
+        if not found or len(found[0].shape) < 4:
+            continue
+        strides = found[0].strides
+        if strides and memory_format(found[0].shape, strides) == "channels_last":
+            continue
+        passes = _NORM_PASSES[ops.text("name")[row] or ""]
+        floor = found[0].elements * found[0].item_bytes * passes / peaks.copy_bandwidth
+        if floor and spent[i] > factor * floor:
+            scale[i] = floor / efficiency / spent[i]
+    slow = scale[inverse] < 1
+    rows, ratio = rows[slow], scale[inverse][slow]
+    duration = gpu.ints("dur")[rows]
+    ms = float(duration.sum()) / 1e6 / max(len(analysis.steps), 1)
+    return SlowNorms(rows, (duration * ratio).astype(np.int64), ms)
