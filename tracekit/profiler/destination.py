@@ -54,6 +54,8 @@ def prepare(destination: Destination) -> None:
     has less than `NEEDED_BYTES` free.
     """
     folder = destination.trace.parent
+    if folder.exists() and not folder.is_dir():
+        raise RecordError(f"cannot write to {folder}: it is not a directory")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         probe = folder / f".tracekit-probe-{os.getpid()}"

@@ -110,6 +110,10 @@ def _rewritten(
             f"the profiler could not write the whole trace to {Path(source.name).parent} "
             "(is the disk full?)"
         )
-    label = b'"' + json.dumps(name).encode()[1:-1] + b'"'
+    # the profiler writes the path it was given there, unescaped
+    label = json.dumps(name).encode()
     cut = tail.rfind(b'"traceName"')
-    yield tail[:cut] + _TRACE_NAME.sub(lambda m: m.group(1) + label, tail[cut:])
+    ending = tail[cut:].replace(b'"' + os.fsencode(source.name) + b'"', label)
+    if ending == tail[cut:]:
+        ending = _TRACE_NAME.sub(lambda m: m.group(1) + label, ending)
+    yield tail[:cut] + ending
