@@ -100,7 +100,7 @@ def _health(d: Diagnosis) -> dict[str, Any]:
         "damage": [
             {"offset": x.offset, "cause": x.cause, "events_lost": x.events} for x in read.damage
         ],
-        "notes": [*d.notes, *d.steps.notes],
+        "notes": list(dict.fromkeys([*d.notes, *d.steps.notes])),
     }
 
 
