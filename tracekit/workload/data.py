@@ -128,7 +128,7 @@ def find_package(name: str) -> Path | None:
 
 
 def main() -> None:
-    """``python -m tracekit.workload.data OUT.npy [COUNT]`` writes the stand-in for another machine."""
+    """``python -m tracekit.workload.data OUT.npy [COUNT]``: the stand-in, for another machine."""
     target, count = Path(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 10_000
     images = load_images(None, count)
     np.save(target, images.images)

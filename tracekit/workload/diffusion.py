@@ -76,7 +76,8 @@ def sample_ddpm(
         x0 = predicted_x0(model, schedule, x, t)
         if step == 0:
             return x0
-        beta, bar, before = schedule.beta[step], schedule.alpha_bar[step], schedule.alpha_bar[step - 1]
+        beta, bar = schedule.beta[step], schedule.alpha_bar[step]
+        before = schedule.alpha_bar[step - 1]
         # Posterior mean of x_{t-1} given x_t and the predicted x0 (equation 7).
         mean = (before.sqrt() * beta * x0 + (1 - beta).sqrt() * (1 - before) * x) / (1 - bar)
         x = mean + beta.sqrt() * torch.randn(shape, generator=generator, device=device)

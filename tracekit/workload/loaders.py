@@ -32,7 +32,7 @@ class Loader(Protocol):
         ...
 
     def state(self) -> dict[str, int]:
-        """Where the stream stands: ``seed``, ``epoch`` and ``position`` (batches into the epoch)."""
+        """Where the stream stands: ``seed``, ``epoch``, and ``position`` in batches of it."""
         ...
 
     def load_state(self, state: dict[str, int]) -> None:
@@ -41,11 +41,13 @@ class Loader(Protocol):
 
 
 class Order:
-    """The order of one epoch: int64 ``[2, N]``, image indices above flip flags, from seed and epoch."""
+    """The order of an epoch, from seed and epoch: int64 ``[2, N]``, indices above flip flags."""
 
     def __init__(self, images: int, batch: int, seed: int) -> None:
         if images < batch:
-            raise WorkloadError(f"The data set has {images} images, fewer than one batch of {batch}.")
+            raise WorkloadError(
+                f"The data set has {images} images, fewer than one batch of {batch}."
+            )
         self.images, self.batch, self.seed = images, batch, seed
         self.batches = images // batch
         self.epoch = 0
@@ -165,7 +167,7 @@ class HostLoader:
         self.iterator = iter(self.loader)
 
     def next(self) -> Tensor:
-        batch = next(self.iterator).to(self.device, non_blocking=True)
+        batch: Tensor = next(self.iterator).to(self.device, non_blocking=True)
         self.order.advance()
         return batch.contiguous(memory_format=self.memory_format)
 
@@ -192,12 +194,12 @@ class FFCVLoader:
         workers: int,
     ) -> None:
         import numpy as np
-        from ffcv.fields import NDArrayField
-        from ffcv.fields.decoders import NDArrayDecoder
-        from ffcv.loader import Loader as Reader
+        from ffcv.fields import NDArrayField  # type: ignore[import-not-found]
+        from ffcv.fields.decoders import NDArrayDecoder  # type: ignore[import-not-found]
+        from ffcv.loader import Loader as Reader  # type: ignore[import-not-found]
         from ffcv.loader import OrderOption
-        from ffcv.transforms import ToDevice, ToTensor
-        from ffcv.writer import DatasetWriter
+        from ffcv.transforms import ToDevice, ToTensor  # type: ignore[import-not-found]
+        from ffcv.writer import DatasetWriter  # type: ignore[import-not-found]
 
         self.order, self.device, self.memory_format = order, device, memory_format
         self.folder = tempfile.TemporaryDirectory(prefix="tracekit-ffcv-")
@@ -265,6 +267,8 @@ def make_loader(
         return HostLoader(data, order, device, memory_format, workers)
     if kind == "ffcv":
         if importlib.util.find_spec("ffcv") is None:
-            raise WorkloadError("The ffcv loader needs FFCV, which is not installed (https://ffcv.io).")
+            raise WorkloadError(
+                "The ffcv loader needs FFCV, which is not installed (https://ffcv.io)."
+            )
         return FFCVLoader(data, order, device, memory_format, workers)
     raise WorkloadError(f"There is no loader {kind!r}; the loaders are {', '.join(LOADERS)}.")

@@ -34,15 +34,19 @@ autotuning and the caching allocator come to rest.
 class Preset:
     """A size of the workload: the network, images a step, and images in the stand-in data set."""
 
+    name: str
     unet: UNetConfig
     batch: int
     images: int
 
 
 PRESETS = {
-    "cifar10": Preset(UNetConfig(), batch=128, images=50_000),
+    "cifar10": Preset("cifar10", UNetConfig(), batch=128, images=50_000),
     "tiny": Preset(
-        UNetConfig((32, 32), 1, (16,), heads=2, groups=8, time_channels=64), batch=8, images=512
+        "tiny",
+        UNetConfig((32, 32), 1, (16,), heads=2, groups=8, time_channels=64),
+        batch=8,
+        images=512,
     ),
 }
 
@@ -74,7 +78,8 @@ class Trainer:
 
         layout = torch.channels_last if rung.channels_last else torch.contiguous_format
         # Weights are drawn on the CPU, so that every device starts from the same network.
-        self.model = UNet(preset.unet).to(device=device, memory_format=layout)
+        self.model = UNet(preset.unet).to(device)
+        self.model.to(memory_format=layout)  # type: ignore[call-overload]
         self.parameters = list(self.model.parameters())
         self.schedule = Schedule(device)
         self.loader: Loader = make_loader(loader, images, batch, seed, device, layout, workers)
@@ -88,13 +93,16 @@ class Trainer:
         self.forward: Callable[[Tensor], Tensor] = self.forward_batch
         if rung.compile is not None:
             # fullgraph: a graph break or a spent recompile limit is an error, never silently eager.
-            options = {"backend": compile_backend, "dynamic": False, "fullgraph": True}
-            if compile_backend == "inductor":
-                options["mode"] = rung.compile
+            def compiled(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+                mode = rung.compile if compile_backend == "inductor" else None
+                return torch.compile(
+                    function, backend=compile_backend, mode=mode, dynamic=False, fullgraph=True
+                )
+
             if rung.scope == "model":
-                self.denoise = torch.compile(self.model, **options)
+                self.denoise = compiled(self.model)
             else:
-                self.forward = torch.compile(self.forward_batch, **options)
+                self.forward = compiled(self.forward_batch)
         self.graph: torch.cuda.CUDAGraph | None = None
         self.static_x0: Tensor | None = None
 
@@ -112,7 +120,7 @@ class Trainer:
     def train_on(self, x0: Tensor) -> None:
         """Everything of a step after the batch ``[B, 3, 32, 32]`` has arrived on the device."""
         if self.rung.graph == "inductor":
-            torch.compiler.cudagraph_mark_step_begin()
+            torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
         loss = self.forward(x0)
         loss.backward()  # type: ignore[no-untyped-call]
         torch.nn.utils.clip_grad_norm_(self.parameters, 1.0, foreach=True)
@@ -150,7 +158,7 @@ class Trainer:
 
     def capture(self, say: Callable[[str], None]) -> None:
         """Compile first, capture second: warm up on a side stream, then record the step on it."""
-        side = torch.cuda.Stream(self.device)
+        side = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
         side.wait_stream(torch.cuda.current_stream(self.device))
         # Everything that ever ran for these weights ran on this stream: a gradient node that was
         # born on the default stream would pull it into the capture and end it.
@@ -188,7 +196,7 @@ class Trainer:
             torch.cuda.synchronize(self.device)
 
     def flops_per_step(self) -> int:
-        """Forward and backward operations of one step (a multiply-add is two), attention included."""
+        """Operations of a step, forward and backward, attention included; a multiply-add is two."""
         return self.batch * flops_per_image(self.preset.unet, backward=True)
 
 
@@ -229,8 +237,8 @@ def build(
     """A ``Trainer`` for ``rung``.
 
     ``data`` as in ``data.load_images``; ``images`` passes a set already loaded. ``loader`` is one
-    of ``loaders.LOADERS`` (default ``resident``). ``autocast`` runs the network in bf16; left out, it
-    does so on CUDA and not on the CPU, where bf16 is emulated and 20 times slower. Raises
+    of ``loaders.LOADERS`` (default ``resident``). ``autocast`` runs the network in bf16; left out,
+    it does so on CUDA and not on the CPU, where bf16 is emulated and 20 times slower. Raises
     ``WorkloadError`` with one sentence: unknown preset or device, no CUDA, no data.
     """
     if preset not in PRESETS:

@@ -72,12 +72,13 @@ class Attention(nn.Module):
         self.out = zeroed(nn.Conv2d(channels, channels, 1))
 
     def forward(self, x: Tensor) -> Tensor:
-        batch, channels, height, width = x.shape
+        height, width = x.shape[2:]
         # [B, 3C, H, W] -> three of [B, heads, H*W, C/heads]; in NHWC memory this moves nothing.
-        qkv = self.qkv(self.norm(x)).flatten(2).transpose(1, 2)
-        q, k, v = qkv.unflatten(2, (3, self.heads, -1)).permute(2, 0, 3, 1, 4).unbind(0)
+        qkv: Tensor = self.qkv(self.norm(x)).flatten(2).transpose(1, 2)
+        qkv = qkv.reshape(x.shape[0], height * width, 3, self.heads, -1)
+        q, k, v = qkv.permute(2, 0, 3, 1, 4).unbind(0)
         h = F.scaled_dot_product_attention(q, k, v)
-        h = h.transpose(1, 2).flatten(2).transpose(1, 2).unflatten(2, (height, width))
+        h = h.transpose(1, 2).flatten(2).transpose(1, 2).reshape(x.shape)
         out: Tensor = x + self.out(h)
         return out
 
@@ -90,6 +91,27 @@ class Stage(nn.Module):
         self.blocks = nn.ModuleList(ResidualBlock(c_in, c_out, config) for c_in in c_ins)
         attends = size in config.attention_at
         self.attention = Attention(c_out, config) if attends else nn.Identity()
+
+
+class DownStage(Stage):
+    """``[B, c_in, H, W]`` to ``[B, c_out, H, W]`` and the skip of every block, before attention."""
+
+    def forward(self, h: Tensor, time: Tensor) -> tuple[Tensor, list[Tensor]]:
+        skips = []
+        for block in self.blocks:
+            h = block(h, time)
+            skips.append(h)
+        return self.attention(h), skips
+
+
+class UpStage(Stage):
+    """Each block reads the skip of its mirror block, last first, beside what comes from below."""
+
+    def forward(self, h: Tensor, time: Tensor, skips: list[Tensor]) -> Tensor:
+        for block, skip in zip(self.blocks, reversed(skips), strict=True):
+            h = block(torch.cat((h, skip), dim=1), time)
+        out: Tensor = self.attention(h)
+        return out
 
 
 class UNet(nn.Module):
@@ -114,7 +136,7 @@ class UNet(nn.Module):
         for level, c_out in enumerate(channels):
             c_in = channels[max(level - 1, 0)]
             self.down.append(
-                Stage([c_in] + [c_out] * (blocks - 1), c_out, sizes[level], config)
+                DownStage([c_in] + [c_out] * (blocks - 1), c_out, sizes[level], config)
             )
         for c in channels[:-1]:
             self.downsample.append(nn.Conv2d(c, c, 3, stride=2, padding=1))
@@ -125,9 +147,8 @@ class UNet(nn.Module):
         self.upsample = nn.ModuleList()
         above = [channels[-1], *reversed(channels)]
         for (c_in, c_out), size in zip(pairwise(above), reversed(sizes), strict=True):
-            # Every block of the way up also reads the skip of its mirror block: c_out channels.
             c_ins = [c_in + c_out] + [2 * c_out] * (blocks - 1)
-            self.up.append(Stage(c_ins, c_out, size, config))
+            self.up.append(UpStage(c_ins, c_out, size, config))
         for c in reversed(channels[1:]):
             self.upsample.append(nn.Conv2d(c, c, 3, padding=1))
         self.out_norm = nn.GroupNorm(config.groups, channels[0])
@@ -136,19 +157,15 @@ class UNet(nn.Module):
     def forward(self, x: Tensor, t: Tensor) -> Tensor:
         time = self.time(timestep_embedding(t, self.config.channels[0]))
         h = self.stem(x)
-        skips: list[Tensor] = []
+        skips: list[list[Tensor]] = []
         for level, stage in enumerate(self.down):
-            for block in stage.blocks:
-                h = block(h, time)
-                skips.append(h)
-            h = stage.attention(h)
+            h, kept = stage(h, time)
+            skips.append(kept)
             if level < len(self.downsample):
                 h = self.downsample[level](h)
         h = self.middle2(self.middle_attention(self.middle1(h, time)), time)
         for level, stage in enumerate(self.up):
-            for block in stage.blocks:
-                h = block(torch.cat((h, skips.pop()), dim=1), time)
-            h = stage.attention(h)
+            h = stage(h, time, skips.pop())
             if level < len(self.upsample):
                 h = self.upsample[level](F.interpolate(h, scale_factor=2.0, mode="nearest"))
         out: Tensor = self.out_conv(F.silu(self.out_norm(h)))
@@ -197,4 +214,5 @@ def flops_per_image(config: UNetConfig, *, backward: bool) -> int:
         out = model(x, t)
         if backward:
             out.sum().backward()
-    return counter.get_total_flops()
+    total: int = counter.get_total_flops()
+    return total

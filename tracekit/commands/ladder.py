@@ -1,0 +1,118 @@
+"""`tracekit ladder`: every rung of the training workload, timed side by side."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+
+@click.command(name="ladder", short_help="Run the workload's optimisations one by one, measured.")
+@click.option("--rungs", default="eager,0-5", show_default=True, help="Such as eager,0-5 or 0,3.")
+@click.option("--steps", default=20, show_default=True, type=click.IntRange(1),
+              help="Steps of a timed block.")  # fmt: skip
+@click.option("--rounds", default=10, show_default=True, type=click.IntRange(1),
+              help="Blocks of each rung.")  # fmt: skip
+@click.option("--batch", type=click.IntRange(1), help="Images a step; the preset's when left out.")
+@click.option("--preset", type=click.Choice(["cifar10", "tiny"]), default="cifar10",
+              show_default=True)  # fmt: skip
+@click.option("--device", default="cuda", show_default=True, help="cuda or cpu.")
+@click.option("--data", help="CIFAR-10 archive or folder, .npy of images, or 'synthetic'.")
+@click.option("--loader", type=click.Choice(["resident", "dataloader", "ffcv"]),
+              help="Where batches come from.  [default: resident]")  # fmt: skip
+@click.option("--seed", default=0, show_default=True)
+@click.option("-o", "--output", default="docs/ladder.json", show_default=True,
+              type=click.Path(path_type=Path, dir_okay=False),
+              help="The numbers; a .md page is written beside it.")  # fmt: skip
+@click.option("--plot/--no-plot", default=True, show_default=True,
+              help="Also a .png beside it (needs matplotlib).")  # fmt: skip
+@click.option("--traces", type=click.Path(path_type=Path, file_okay=False),
+              help="Keep each rung's recorded trace in this folder.")  # fmt: skip
+@click.option("--render", type=click.Path(path_type=Path, exists=True, dir_okay=False),
+              help="Run nothing: write page and plot from an earlier result.")  # fmt: skip
+@click.option("--compile-backend", default="inductor", hidden=True)
+def command(render: Path | None, output: Path, plot: bool, **given: Any) -> int:
+    """Run the rungs of the training workload side by side and say what each one gains.
+
+    \b
+    Examples:
+      tracekit ladder                                the whole ladder on the GPU
+      tracekit ladder --rungs 0,5 --batch 512        two rungs, a larger batch
+      tracekit ladder --preset tiny --device cpu --rungs eager,0 --steps 3 --rounds 3
+      tracekit ladder --render docs/ladder.json      page and plot again, nothing run
+
+    Ctrl-C keeps what was measured. The table goes to stdout, progress to stderr.
+    """
+    from tracekit.workload import ladder_report
+    from tracekit.workload.errors import WorkloadError
+    from tracekit.workload.rungs import UnknownRung
+
+    if render is not None:
+        try:
+            result = json.loads(render.read_text(encoding="utf-8"))
+            page = ladder_report.markdown(result)
+        except (ValueError, KeyError, TypeError) as damage:
+            raise click.UsageError(f"{render} is no result of a ladder: {damage!r}") from damage
+        output = render
+    else:
+        try:
+            output.parent.mkdir(parents=True, exist_ok=True)
+            output.with_suffix(".md").touch()
+            result = measured(**given)
+        except UnknownRung as unknown:
+            raise click.UsageError(str(unknown)) from unknown
+        except (WorkloadError, OSError) as problem:
+            raise click.ClickException(str(problem)) from problem
+        page = ladder_report.markdown(result)
+    click.echo(ladder_report.print_table(result), nl=False)
+    try:
+        if render is None:
+            write(output, json.dumps(result, indent=1, allow_nan=False) + "\n")
+        write(output.with_suffix(".md"), page)
+        if plot and not ladder_report.plot(result, output.with_suffix(".png")):
+            click.echo("no plot: matplotlib is not installed", err=True)
+    except OSError as problem:
+        raise click.ClickException(f"{problem.filename}: {problem.strerror}") from problem
+    click.echo(f"written: {output.with_suffix('')}.[json md]", err=True)
+    failed = [row["rung"] for row in result["rows"] if row["error"]]
+    return 1 if failed or not result["complete"] else 0
+
+
+def measured(rungs: str, **given: Any) -> dict[str, Any]:
+    """Parse the rungs, refuse what cannot run, and run the ladder."""
+    from tracekit.workload.errors import WorkloadError
+    from tracekit.workload.rungs import parse_rungs
+
+    chosen = parse_rungs(rungs)
+    try:
+        from tracekit.workload.ladder import Settings, run_ladder
+        from tracekit.workload.train_step import usable_device
+    except ModuleNotFoundError as missing:
+        raise WorkloadError(
+            f"The ladder needs {missing.name}: pip install 'torch-tracekit[workload]'"
+        ) from missing
+    for rung in chosen:
+        usable_device(rung, given["device"])
+    arguments = [*sys.argv[1:]]
+    if arguments[:1] == ["ladder"]:
+        arguments = arguments[1:]
+    return run_ladder(
+        Settings(chosen, **given),
+        command=shlex.join(["tracekit", "ladder", *arguments]),
+        progress=lambda message: click.echo(message, err=True),
+    )
+
+
+def write(path: Path, text: str) -> None:
+    """Write the file whole or not at all."""
+    partial = path.with_name(path.name + ".partial")
+    partial.write_text(text, encoding="utf-8")
+    partial.replace(path)
+
+
+if __name__ == "__main__":
+    command()

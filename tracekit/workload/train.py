@@ -1,0 +1,68 @@
+"""Train and keep checkpoints.
+
+``python -m tracekit.workload.train --rung 5 --steps 20000 -o ddpm.pt``, then
+``tracekit sample ddpm.pt -o grid.png``.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from tracekit.workload.errors import WorkloadError
+from tracekit.workload.rungs import UnknownRung, rung
+
+
+@click.command()
+@click.option("--rung", "key", default="5", show_default=True, help="Which rung executes it.")
+@click.option("--steps", default=20_000, show_default=True, help="Train up to this step.")
+@click.option("--preset", default="cifar10", show_default=True)
+@click.option("--device", default="cuda", show_default=True)
+@click.option("--batch", type=int, help="Images a step; the preset's when left out.")
+@click.option("--data", help="CIFAR-10 archive or folder, .npy of images, or 'synthetic'.")
+@click.option("--loader", help="resident, dataloader or ffcv.")
+@click.option("--seed", default=0, show_default=True)
+@click.option("--compile-backend", default="inductor", hidden=True)
+@click.option("--every", default=1000, show_default=True, help="Steps between checkpoints.")
+@click.option("--resume", is_flag=True, help="Continue from the checkpoint if it exists.")
+@click.option("-o", "--output", type=click.Path(path_type=Path), required=True)
+def main(
+    key: str,
+    steps: int,
+    preset: str,
+    device: str,
+    batch: int | None,
+    data: str | None,
+    loader: str | None,
+    seed: int,
+    compile_backend: str,
+    every: int,
+    resume: bool,
+    output: Path,
+) -> None:
+    """Train the DDPM and write a checkpoint that resumes exactly."""
+    from tracekit.workload.checkpoint import load_checkpoint, save_checkpoint
+    from tracekit.workload.train_step import build
+
+    try:
+        trainer = build(
+            rung(key), preset=preset, device=device, batch=batch, data=data, seed=seed,
+            loader=loader, compile_backend=compile_backend,
+        )  # fmt: skip
+        if resume and output.exists():
+            load_checkpoint(trainer, output)
+        trainer.warm_up(lambda message: click.echo(message, err=True))
+        while trainer.steps < steps:
+            trainer.step()
+            if trainer.steps % every == 0 or trainer.steps == steps:
+                click.echo(f"step {trainer.steps}: loss {trainer.loss():.4f}", err=True)
+                save_checkpoint(trainer, output)
+    except UnknownRung as unknown:
+        raise click.UsageError(str(unknown)) from unknown
+    except WorkloadError as problem:
+        raise click.ClickException(str(problem)) from problem
+
+
+if __name__ == "__main__":
+    main()
