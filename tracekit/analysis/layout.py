@@ -143,13 +143,16 @@ def _short(name: str) -> str:
 
 
 def _before_gradient(analysis: Analysis, copies: Bools) -> Bools:
-    """Whether the next work on the stream that is no such copy is a convolution's gradient."""
+    """Whether the next work on the stream, other such copies and the clearing of the result left
+    out, is a convolution's gradient."""
     gpu, classes = analysis.trace.table("gpu"), analysis.classes
     gradient = classes.rows("convolution") & gpu.text("name").where(
         lambda n: "dgrad" in n or "wgrad" in n or "bprop" in n
     )
     order = np.lexsort((gpu.ts, gpu.ints("stream"), gpu.ints("device")))
-    at = np.where(copies[order], len(order), np.arange(len(order)))
+    skipped = (copies | gpu.text("kind").where(lambda k: k == "memset"))[order]
+    skipped |= gpu.text("name").where(lambda n: n.startswith("memset"))[order]
+    at = np.where(skipped, len(order), np.arange(len(order)))
     following = np.minimum.accumulate(at[::-1])[::-1]
     out = np.zeros(len(gpu), bool)
     known = following < len(order)
