@@ -23,7 +23,7 @@ def test_a_finding_gives_cause_price_and_fix() -> None:
     assert "   fix  one CUDA graph over forward, backward and optimizer" in out
     assert "        with torch.cuda.graph(graph):\n            loss = step()\n" in out
     assert "(tracekit explain LCH001)" in out
-    assert "Together (LCH001): 1.00 -> 0.20 ms a step, as recorded with the profiler on." in out
+    assert "Without LCH001: 1.00 -> 0.20 ms a step, as recorded with the profiler on." in out
 
 
 def test_the_step_time_line_sums_to_the_step() -> None:

@@ -105,4 +105,5 @@ def page(module: ModuleType, style: object) -> str:
         source = field.metadata.get("source")
         if source:
             lines += wrap(str(source), style.width, "      ")
-    return "\n".join(line.rstrip() for line in lines) + "\n"
+    bold = [style.paint(x, "bold") if x.startswith("## ") else x.rstrip() for x in lines]
+    return "\n".join(bold) + "\n"

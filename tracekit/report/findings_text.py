@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tracekit.detectors.finding import Finding, Fix
 from tracekit.diagnosis import Diagnosis
-from tracekit.report.style import Style, clean, columns, ms, pad, shorten, wrap
+from tracekit.report.style import Style, clean, columns, ms, pad, percent, shorten, wrap
 
 _INDENT = "   "
 _CODE_INDENT = "        "
@@ -20,17 +20,20 @@ def findings(d: Diagnosis, style: Style) -> list[str]:
     lines = [style.paint(f"{_PRICE_HEAD:>{style.width}}", "dim")]
     for number, finding in enumerate(d.findings, 1):
         full = number <= MOST_IN_FULL and finding.severity != "note"
-        if lines[1:] and full:
+        if lines[1:]:
             lines.append("")
         lines += _one(number, finding, style, full=full)
     return lines
 
 
 def price(f: Finding) -> str:
-    """'57.4 (52-61)  68 %   27.6': the saving, its range, its share, the step then."""
+    """'57.4 (52.1-61.0)  68 %  27.6': the saving, its range where it has one, its share, the step
+    then."""
     s = f.saving
-    spread = f"({ms(s.low)}-{ms(s.high)})"
-    return f"{ms(s.ms_per_step):>6} {spread:<13}{s.percent_of_step:>3.0f} % {ms(s.then_ms):>6}"
+    low, high = ms(s.low), ms(s.high)
+    spread = "" if low == high == ms(s.ms_per_step) else f"({low}-{high})"
+    share = percent(max(s.ms_per_step, 0), s.step_ms)
+    return f"{ms(s.ms_per_step):>6} {spread:<13}{share:>5} {ms(s.then_ms):>6}"
 
 
 def _one(number: int, f: Finding, style: Style, *, full: bool) -> list[str]:
@@ -55,7 +58,8 @@ def _one(number: int, f: Finding, style: Style, *, full: bool) -> list[str]:
     if full:
         lines += wrap(f.impact, style.width, _INDENT)
         for evidence in f.evidence.lines[:2]:
-            lines.append(style.paint(_INDENT + shorten(clean(evidence), style.width - 3), "dim"))
+            shown = wrap(evidence, style.width, _INDENT + "  ", _INDENT)
+            lines += [style.paint(line, "dim") for line in shown[:2]]
         for position, fix in enumerate(f.fixes[:2]):
             lines += _fix(fix, f.code, style, first=position == 0)
     return lines
@@ -78,16 +82,14 @@ def _fix(fix: Fix, code: str, style: Style, *, first: bool) -> list[str]:
 
 
 def combined(d: Diagnosis, style: Style) -> list[str]:
-    """'Together (LCH001 + LAY001): 85.0 -> 27.4 ms a step.'"""
+    """The line that says what the top fixes make of the step."""
     saving = d.combined_saving
     if saving is None:
         return []
     codes = " + ".join(d.combined_codes)
     measured = "" if saving.base == "unprofiled" else ", as recorded with the profiler on"
-    text = (
-        f"Together ({clean(codes)}): {ms(saving.step_ms)} -> {ms(saving.then_ms)} ms a step"
-        f"{measured}."
-    )
+    what = f"Together ({codes})" if len(d.combined_codes) > 1 else f"Without {codes}"
+    text = f"{clean(what)}: {ms(saving.step_ms)} -> {ms(saving.then_ms)} ms a step{measured}."
     return [style.paint(line, "bold") for line in wrap(text, style.width, "  ", "")]
 
 

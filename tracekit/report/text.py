@@ -130,9 +130,8 @@ def _detail(d: Diagnosis, step: StepFacts, key: str, room: int) -> list[str]:
     if key == "computing":
         return _classes(step, room)
     if key == "idle_launch" and step.launched:
-        each = short_time((step.unprofiled or step.median) / step.launched)
-        long = short_time(step.busy / step.launched)
-        return wrap(f"{step.launched:,.0f} a step, one every {each}, {long} long", room)
+        mean = short_time(step.busy / step.launched)
+        return wrap(f"{step.launched:,.0f} pieces of GPU work a step, {mean} each on average", room)
     if key in ("idle_device", "idle_unknown") or not key.startswith("idle_"):
         return []
     found = facts.waits(d, key.removeprefix("idle_"), limit=1)
@@ -235,5 +234,10 @@ def _notes(d: Diagnosis, style: Style) -> list[str]:
         )
     lines = []
     for note in dict.fromkeys(notes):
-        lines += wrap(note, style.width, "      ", style.paint("note", "dim") + "  ")
+        lines += wrap(_sentence(note), style.width, "      ", style.paint("note", "dim") + "  ")
     return lines
+
+
+def _sentence(text: str) -> str:
+    """The text with a capital letter and a full stop."""
+    return text[:1].upper() + text[1:].rstrip(".") + "."
