@@ -66,10 +66,18 @@ def diagnose(
         ValueError: if `select` or `ignore` names no detector, or `steps` holds no step.
     """
     from tracekit.detectors.registry import run
-    from tracekit.replay.pricing import price
+    from tracekit.detectors.pricing import price
     from tracekit.trace.read import read
 
     trace = read(source, progress=progress)
     analysis = Analysis(trace, AnalysisOptions(steps, unprofiled_ms))
-    detection = run(analysis, select=select, ignore=ignore)
-    return price(analysis, detection)
+    priced = price(analysis, run(analysis, select=select, ignore=ignore))
+    return Diagnosis(
+        trace,
+        analysis,
+        priced.findings,
+        priced.combined,
+        priced.combined_codes,
+        priced.undetermined,
+        analysis.steps.notes + priced.notes,
+    )

@@ -11,13 +11,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tracekit.analysis.accounting import Accounting, account
+from tracekit.analysis.accounting import Accounting, BusyTime, account, busy_time
 from tracekit.analysis.classes import KernelClasses, classify
 from tracekit.analysis.idle import Gaps, explain_gaps
 from tracekit.analysis.links import Links, link
+from tracekit.analysis.phases import phase_of_work
+from tracekit.analysis.sanity import implausible
 from tracekit.analysis.steps import Steps, find_steps
+from tracekit.analysis.waits import Waits, find_waits
 from tracekit.trace.model import Trace
-from tracekit.trace.table import Ints
+from tracekit.trace.table import Bools, Codes, Ints
 
 if TYPE_CHECKING:
     from tracekit.replay.model import StepModel
@@ -48,12 +51,19 @@ class Analysis:
             return -1
         device = gpu.ints("device")
         values, inverse = np.unique(device, return_inverse=True)
-        return int(values[np.bincount(inverse, weights=gpu.ints("dur")).argmax()])
+        work = np.where(self.implausible, 0, gpu.ints("dur"))
+        return int(values[np.bincount(inverse, weights=work).argmax()])
 
     @cached_property
     def device_rows(self) -> Ints:
-        """Rows of `gpu` on `device`, in time order."""
-        return np.flatnonzero(self.trace.table("gpu").ints("device") == self.device)
+        """Rows of `gpu` on `device` with plausible durations, in time order."""
+        here = self.trace.table("gpu").ints("device") == self.device
+        return np.flatnonzero(here & ~self.implausible)
+
+    @cached_property
+    def implausible(self) -> Bools:
+        """Per `gpu` row: a duration beyond belief, left out of every sum."""
+        return implausible(self.trace.table("gpu"))
 
     @cached_property
     def links(self) -> Links:
@@ -71,6 +81,16 @@ class Analysis:
         return classify(self.trace, self.links)
 
     @cached_property
+    def busy(self) -> BusyTime:
+        """The analysed device's work as disjoint intervals."""
+        return busy_time(self)
+
+    @cached_property
+    def waits(self) -> Waits:
+        """Host calls that block for the GPU."""
+        return find_waits(self)
+
+    @cached_property
     def accounting(self) -> Accounting:
         """Busy, idle and the breakdown of every step."""
         return account(self)
@@ -81,8 +101,13 @@ class Analysis:
         return explain_gaps(self)
 
     @cached_property
-    def replay(self) -> StepModel:
-        """The replayable model of the steps."""
+    def phases(self) -> Codes:
+        """Per `gpu` row: index into `tracekit.analysis.phases.PHASES`."""
+        return phase_of_work(self)
+
+    @cached_property
+    def replay(self) -> StepModel | None:
+        """The replayable model of the steps; None when they launched no GPU work."""
         from tracekit.replay.model import build
 
         return build(self)

@@ -1,7 +1,7 @@
 """What a detector says: a finding, its price, its evidence, its fix.
 
 A detector drafts (`Draft`): what is wrong, where, and which edit of the recorded step stands for
-the fix. The price is not the detector's to invent: `tracekit.replay.pricing` replays the step
+the fix. The price is not the detector's to invent: `tracekit.detectors.pricing` replays the step
 with the edit and turns drafts into findings.
 """
 
@@ -145,6 +145,8 @@ class Detection:
 
     drafts: tuple[Draft, ...] = ()
     undetermined: tuple[Undetermined, ...] = ()
+    notes: tuple[str, ...] = ()
+    """facts a reader of the trace will ask about and that are no fault"""
 
 
 _NUMBER = re.compile(r"0x[0-9a-f]+|\d+", re.IGNORECASE)

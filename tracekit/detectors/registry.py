@@ -48,6 +48,7 @@ def run(
     return Detection(
         tuple(d for a in answers for d in a.drafts),
         tuple(u for a in answers for u in a.undetermined),
+        tuple(n for a in answers for n in a.notes),
     )
 
 

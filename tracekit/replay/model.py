@@ -1,0 +1,323 @@
+"""The replayable model of recorded steps, built once a trace.
+
+Three things move in it:
+
+- the **host time line**: the calls that launch work or wait for it, in the order they began, over
+  all threads of the process that launches (the autograd thread works while the main thread
+  waits, so their calls form one line). Between two calls passes the recorded time;
+- the **streams**: each runs its work in launch order. A piece of work starts when its launch
+  has reached the device, what stood before it on the stream has ended, and what it was seen to
+  wait for on another stream has ended;
+- the **waits**: the host stops until the awaited work has ended.
+
+Only a contiguous run of typical steps is modelled (`MAX_ROWS`), repeated until the step time has
+settled, so that what a fix does to a program in full flow is what is priced. The repetition also
+closes the ring: the last modelled step is followed by the first.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tracekit.analysis.intervals import Intervals, covered, union
+from tracekit.analysis.steps import Steps
+from tracekit.trace.table import Bools, Floats, Ints
+
+if TYPE_CHECKING:
+    from tracekit.analysis.analysis import Analysis
+
+MAX_ROWS = 12_000
+"""GPU rows modelled, unless one step alone has more"""
+LATENCY_NS = 6_000
+"""from the start of a launch call to the start of its work on an idle stream, where the trace shows
+no example (H200 and MI300 recordings: 4 to 9 us)"""
+GAP_NS = 1_000
+"""between two queued kernels of a stream, where the trace shows no example"""
+LATE_NS = 40_000
+"""work on an idle stream starting later than this after its launch waited for something else"""
+JOIN_NS = 20_000
+"""work that starts within this of the end of work on another stream waited for it"""
+WAIT_CALL_NS = 4_000
+"""host time of a wait call that has nothing to wait for"""
+
+
+@dataclass(frozen=True)
+class StepModel:
+    """Arrays of one ring of modelled steps. Times int64 ns, rows in replay order.
+
+    Calls (index c): one per launching or waiting host call. Work (index w): one per GPU row, in
+    order of (call, recorded start).
+    """
+
+    steps: int
+    """modelled steps"""
+    first_step: int
+    """position of the first of them in the analysis' steps"""
+    recorded_ns: Ints
+    """their recorded periods"""
+    call_row: Ints
+    """per call: row in `launches`; -1 for the pseudo call that carries orphans"""
+    call_step: Ints
+    call_lead: Ints
+    """host time before the call: from the anchor of the call before it (its start, or its end if
+    it waited) to this call's start"""
+    call_anchor: Ints
+    """recorded time of the anchor that `call_lead` counts from (for edits of host time)"""
+    call_start: Ints
+    call_dur: Ints
+    wait_work: Ints
+    """per call: index of the work it waits for; -1 none"""
+    is_wait: Bools
+    wait_tail: Ints
+    """per waiting call: from the end of the awaited work to the call's return"""
+    wait_idle: Ints
+    """per waiting call: its duration when there is nothing to wait for"""
+    tail_ns: int
+    """host time from the last call's anchor to the end of the last step's mark"""
+    work_row: Ints
+    """per work: row in `gpu`"""
+    work_call: Ints
+    """per work: index of its call"""
+    work_stream: Ints
+    """per work: dense stream number"""
+    work_dur: Ints
+    work_offset: Ints
+    """launch start to earliest start on the device"""
+    work_gap: Ints
+    """to the end of the work before it on the stream, at least; negative where they overlapped"""
+    work_hold: Ints
+    """delay on the device that nothing in the file explains; nothing else runs on the stream then"""
+    work_after: Ints
+    """per work: index of work on another stream that it waits for; -1 none"""
+    work_delay: Ints
+    """from the end of that work to the start of this"""
+    host_events: Floats
+    """per call: recorded CPU events in its lead, for the profiler's overhead"""
+    host_covered: Ints
+    """per call: how much of its lead recorded CPU events cover, ns"""
+    streams: int
+    notes: tuple[str, ...] = ()
+
+    @property
+    def recorded_ms(self) -> float:
+        """Median recorded period of the modelled steps, ms."""
+        return float(np.median(self.recorded_ns)) / 1e6
+
+
+def build(analysis: Analysis) -> StepModel | None:
+    """The model of the analysis' steps; None when they launched no GPU work."""
+    steps, trace = analysis.steps, analysis.trace
+    step_of = steps.gpu_step
+    counts = np.bincount(step_of[step_of >= 0], minlength=len(steps))
+    if not counts.any():
+        return None
+    lo, hi = _typical_run(steps, counts)
+    gpu, launches, links = trace.table("gpu"), trace.table("launches"), analysis.links
+
+    rows = np.flatnonzero((step_of >= lo) & (step_of < hi))
+    waits = analysis.waits
+    begin, finish = int(steps.mark_start[lo]), int(steps.mark_end[hi - 1])
+    if hi < len(steps):
+        finish = int(steps.mark_start[hi])
+    inside = (launches.ts[waits.call] >= begin) & (launches.ts[waits.call] < finish)
+    call_row = np.union1d(links.gpu_launch[rows], waits.call[inside])
+    call_row = call_row[np.argsort(launches.ts[call_row], kind="stable")]
+    index_of = np.full(len(launches), -1, np.int64)
+    index_of[call_row] = np.arange(len(call_row))
+
+    rows, work_call = _with_orphans(analysis, rows, index_of)
+    order = np.lexsort((gpu.ts[rows], work_call))
+    rows, work_call = rows[order], work_call[order]
+    work_of = np.full(len(gpu), -1, np.int64)
+    work_of[rows] = np.arange(len(rows))
+
+    start, dur = launches.ts[call_row], launches.ints("dur")[call_row]
+    is_wait = np.zeros(len(call_row), bool)
+    wait_work = np.full(len(call_row), -1, np.int64)
+    where = index_of[waits.call[inside]]
+    is_wait[where] = True
+    awaited = waits.awaited[inside]
+    wait_work[where] = np.where(awaited >= 0, work_of[np.maximum(awaited, 0)], -1)
+    ended = gpu.end[rows[np.maximum(wait_work, 0)]] if len(rows) else start
+    tail = np.where(wait_work >= 0, np.maximum(start + dur - ended, 0), 0)
+    idle = np.minimum(dur, WAIT_CALL_NS)
+    # A wait that did not have to wait may have to once the step has changed.
+    unbound = is_wait & (wait_work < 0)
+    wait_work[unbound] = _last_ended(
+        gpu.end[rows], work_call, np.flatnonzero(unbound), start[unbound]
+    )
+    idle[unbound] = dur[unbound]
+
+    anchor = np.where(is_wait, start + dur, start)
+    previous = np.concatenate(([begin], anchor[:-1]))
+    lead = np.maximum(start - previous, 0)
+    streams, stream = np.unique(
+        np.stack([gpu.ints("device")[rows], gpu.ints("stream")[rows]]), axis=1, return_inverse=True
+    )
+    stream = stream.ravel()
+    offset, gap, hold, after, delay = _device_times(
+        gpu.ts[rows], gpu.end[rows], stream, work_call, start, dur
+    )
+    events, host_covered = _host_events(analysis, previous, start)
+    return StepModel(
+        steps=hi - lo,
+        first_step=lo,
+        recorded_ns=steps.wall_ns[lo:hi],
+        call_row=call_row,
+        call_step=np.searchsorted(steps.mark_start, start, "right") - 1 - lo,
+        call_lead=lead,
+        call_anchor=previous,
+        call_start=start,
+        call_dur=dur,
+        wait_work=wait_work,
+        is_wait=is_wait,
+        wait_tail=tail,
+        wait_idle=idle,
+        tail_ns=max(finish - int(anchor[-1]), 0) if len(anchor) else 0,
+        work_row=rows,
+        work_call=work_call,
+        work_stream=stream,
+        work_dur=gpu.ints("dur")[rows],
+        work_offset=offset,
+        work_gap=gap,
+        work_hold=hold,
+        work_after=after,
+        work_delay=delay,
+        host_events=events,
+        host_covered=host_covered,
+        streams=streams.shape[1],
+        notes=(
+            (f"savings are replayed on {hi - lo} of {len(steps)} steps",)
+            if hi - lo < len(steps)
+            else ()
+        ),
+    )
+
+
+def _typical_run(steps: Steps, counts: Ints) -> tuple[int, int]:
+    """The contiguous run of steps, within MAX_ROWS, whose median is nearest to the whole's.
+
+    The first step of several is left out where the run allows: it begins with the recording.
+    """
+    total = len(steps)
+    size = total
+    while size > 1 and int(np.convolve(counts, np.ones(size, np.int64), "valid").min()) > MAX_ROWS:
+        size -= 1
+    if size == total:
+        return 0, total
+    walls = steps.wall_ns
+    spread = [
+        abs(float(np.median(walls[i : i + size])) - steps.median_ns)
+        for i in range(total - size + 1)
+    ]
+    lo = int(np.argmin(spread))
+    return lo, lo + size
+
+
+def _with_orphans(analysis: Analysis, rows: Ints, index_of: Ints) -> tuple[Ints, Ints]:
+    """Add unlaunched work between the modelled work: it occupies its stream, and goes along with
+    the launched work before it there (for the replay alone; nothing is attributed to a step)."""
+    gpu, launch = analysis.trace.table("gpu"), analysis.links.gpu_launch
+    call = index_of[launch[rows]]
+    lo, hi = int(gpu.ts[rows].min()), int(gpu.ts[rows].max())
+    lost = np.flatnonzero((launch < 0) & ~analysis.implausible & (gpu.ts >= lo) & (gpu.ts <= hi))
+    if not len(lost):
+        return rows, call
+    both = np.concatenate([rows, lost])
+    calls = np.concatenate([call, np.full(len(lost), -1, np.int64)])
+    order = np.lexsort((gpu.ts[both], gpu.ints("stream")[both], gpu.ints("device")[both]))
+    both, calls = both[order], calls[order]
+    key = np.stack([gpu.ints("device")[both], gpu.ints("stream")[both]])
+    new = np.ones(len(both), bool)
+    new[1:] = (key[:, 1:] != key[:, :-1]).any(axis=0)
+    segment = np.cumsum(new) - 1
+    # Carry the last known call forward within a stream.
+    known = np.where(calls >= 0, np.arange(len(both)), -1)
+    known = np.maximum.accumulate(known)
+    same = (known >= 0) & (segment[np.maximum(known, 0)] == segment)
+    calls = np.where(same, calls[np.maximum(known, 0)], -1)
+    keep = calls >= 0
+    return both[keep], calls[keep]
+
+
+def _last_ended(ends: Ints, work_call: Ints, calls: Ints, starts: Ints) -> Ints:
+    """Per unbound wait: the work launched before it that ended last, as long as it had ended."""
+    out = np.full(len(calls), -1, np.int64)
+    if not len(ends):
+        return out
+    before = np.searchsorted(work_call, calls, "left")
+    latest = np.maximum.accumulate(ends)
+    is_latest = np.flatnonzero(ends == latest)
+    for i, (n, at) in enumerate(zip(before.tolist(), starts.tolist(), strict=True)):
+        if n == 0:
+            continue
+        candidate = int(is_latest[np.searchsorted(is_latest, n) - 1])
+        if ends[candidate] <= at:
+            out[i] = candidate
+    return out
+
+
+def _device_times(
+    start: Ints, end: Ints, stream: Ints, call: Ints, call_start: Ints, call_dur: Ints
+) -> tuple[Ints, Ints, Ints, Ints, Ints]:
+    """Offsets from the launch, gaps and holds on the stream, waits on other streams, as recorded."""
+    launched, returned = call_start[call], call_start[call] + call_dur[call]
+    n = len(start)
+    by_stream = np.lexsort((start, stream))
+    previous = np.full(n, -1, np.int64)
+    same = stream[by_stream][1:] == stream[by_stream][:-1]
+    previous[by_stream[1:][same]] = by_stream[:-1][same]
+    has = previous >= 0
+    free = np.where(has, end[np.maximum(previous, 0)], np.iinfo(np.int64).min // 2)
+    idle = free <= launched
+    latency = start - launched
+    prompt = idle & (latency >= 0) & (latency <= LATE_NS)
+    usual = int(np.median(latency[prompt])) if prompt.any() else LATENCY_NS
+    queued = has & (returned + usual < free) & (start - free < LATE_NS)
+    usual_gap = int(np.median((start - free)[queued])) if queued.any() else GAP_NS
+    gap = np.where(queued, start - free, usual_gap)
+    # Work may start before its predecessor on the stream has ended (programmatic launch).
+    gap = np.where(has & (start < free), start - free, gap)
+    offset = np.where(prompt, latency, np.clip(latency, 0, usual))
+    after, delay = _joins(start, end, stream, np.maximum(launched + usual, free), start > launched)
+    expected = np.maximum(launched + offset, free + gap)
+    hold = np.where((after < 0) & (start > expected + LATE_NS), start - expected, 0)
+    return offset, gap, hold, after, delay
+
+
+def _joins(
+    start: Ints, end: Ints, stream: Ints, could: Ints, launched_before: Bools
+) -> tuple[Ints, Ints]:
+    """Work that started later than it could have, just after work of another stream ended."""
+    after = np.full(len(start), -1, np.int64)
+    delay = np.zeros(len(start), np.int64)
+    if len(np.unique(stream)) < 2:
+        return after, delay
+    late = np.flatnonzero(launched_before & (start - could > JOIN_NS))
+    by_end = np.argsort(end, kind="stable")
+    ends = end[by_end]
+    hi = np.searchsorted(ends, start[late], "right")
+    for work, last in zip(late.tolist(), hi.tolist(), strict=True):
+        for other in by_end[max(last - 8, 0) : last][::-1].tolist():
+            if start[work] - end[other] > JOIN_NS:
+                break
+            if stream[other] != stream[work] and other < work:
+                after[work] = other
+                delay[work] = start[work] - end[other]
+                break
+    return after, delay
+
+
+def _host_events(analysis: Analysis, lo: Ints, hi: Ints) -> tuple[Floats, Ints]:
+    """Recorded CPU events that begin in each lead, and the time they cover of it."""
+    trace = analysis.trace
+    tables = [trace.table(k) for k in ("ops", "launches", "python")]
+    starts = np.sort(np.concatenate([t.ts for t in tables]))
+    count = np.searchsorted(starts, hi, "left") - np.searchsorted(starts, lo, "left")
+    busy: Intervals = union(
+        np.concatenate([t.ts for t in tables]), np.concatenate([t.end for t in tables])
+    )
+    return np.maximum(count, 0).astype(np.float64), covered(busy, lo, np.maximum(hi, lo))
