@@ -149,7 +149,7 @@ def _before_gradient(analysis: Analysis, copies: Bools) -> Bools:
     gradient = classes.rows("convolution") & gpu.text("name").where(
         lambda n: "dgrad" in n or "wgrad" in n or "bprop" in n
     )
-    order = np.lexsort((gpu.ts, gpu.ints("stream"), gpu.ints("device")))
+    order = np.lexsort((gpu.ints("stream"), gpu.ints("device")))  # stable: keeps time order
     skipped = (copies | gpu.text("kind").where(lambda k: k == "memset"))[order]
     skipped |= gpu.text("name").where(lambda n: n.startswith("memset"))[order]
     at = np.where(skipped, len(order), np.arange(len(order)))
@@ -219,9 +219,9 @@ def _before_sm80(analysis: Analysis) -> bool:
     return False
 
 
-def hidden_host_time(analysis: Analysis, rows: Ints) -> Ints:
-    """[n, 3] (tid, start, end): the outermost copying op around each conversion, whose dispatch
-    goes with it."""
+def dispatch_time(analysis: Analysis, rows: Ints) -> Ints:
+    """[n, 3] (tid, start, end): host time that goes when these `gpu` rows are no longer launched:
+    their innermost op, and for a copy the `aten::to`, `aten::contiguous` ... it was called by."""
     ops = analysis.trace.table("ops")
     if not len(ops):
         return np.empty((0, 3), np.int64)
@@ -229,10 +229,9 @@ def hidden_host_time(analysis: Analysis, rows: Ints) -> Ints:
     op = np.unique(op[op >= 0])
     wrapper = ops.text("name").where(lambda n: n in _WRAPPERS)
     parent = analysis.links.op_parent
-    op = op[wrapper[op]]
     for _ in range(8):
         up = parent[op]
-        climb = (up >= 0) & wrapper[np.maximum(up, 0)]
+        climb = wrapper[op] & (up >= 0) & wrapper[np.maximum(up, 0)]
         if not climb.any():
             break
         op = np.where(climb, up, op)

@@ -52,8 +52,8 @@ import numpy as np
 from tracekit.analysis.layout import (
     Conversions,
     convolution_facts,
+    dispatch_time,
     find_conversions,
-    hidden_host_time,
     slow_norms,
 )
 from tracekit.analysis.where import where_of
@@ -205,7 +205,7 @@ def _hidden(
 ) -> Draft:
     """The model is channels-last and something hands the convolution NCHW."""
     evidence = _evidence(analysis, rows, total, *found.describe(rows))
-    removed = Edits(remove_gpu=rows, remove_host=hidden_host_time(analysis, rows))
+    removed = Edits(remove_gpu=rows, remove_host=dispatch_time(analysis, rows))
     at_bandwidth = found.at_bandwidth(analysis, rows)
     guessed = bool(np.isin(rows, found.by_order).any())
     facts = convolution_facts(analysis, rows)

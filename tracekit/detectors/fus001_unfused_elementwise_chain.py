@@ -1,0 +1,267 @@
+"""FUS001 unfused-elementwise-chain: elementwise ops that each go through memory.
+
+What it detects
+    Three or more elementwise, cast or reducing kernels, of different ops, that run back to back on
+    one stream with nothing between, each fed by the one before (by the recorded shapes).
+
+Why it matters
+    Each kernel reads its inputs from memory and writes its output back for the next to read. One
+    fused kernel reads the chain's inputs once and writes its result once, and one launch takes
+    the place of several.
+
+How it is measured
+    Bytes from the recorded shapes, element types and strides: what the chain's kernels move
+    against what one kernel must move (inputs once, last output once; range: every intermediate
+    kept for the backward pass, or every shape seen before taken from registers). The fused
+    kernel's time is those bytes over 85 % of the device's copy bandwidth, or over the best
+    bandwidth reached in the chain where the device is unknown, and never less than the
+    shortest kernel of the chain. The price is the replayed step with the first kernel of that
+    duration and the others gone, with their launches and their ops' host time.
+
+Example
+    pow, mean, add, rsqrt, mul, mul: an RMSNorm by hand, six kernels; fused, one.
+
+Fix
+    torch.compile the function, or call the fused op where torch has it.
+
+False positives
+    Kernels that Inductor generated, foreach and optimizer kernels, and the parts of one op are not
+    counted. A full reduction ends a chain. Chains of different sizes, or with another kernel or
+    a wait between, are not joined. Without shapes, or inside a graph replay, the answer is
+    undetermined.
+
+References
+    https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html (fuse pointwise ops)
+    https://docs.pytorch.org/docs/stable/torch.compiler.html
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tracekit.analysis.chains import Chain, find_chains, fused_bytes
+from tracekit.analysis.layout import device_peaks, dispatch_time
+from tracekit.analysis.where import where_of
+from tracekit.detectors.finding import Detection, Draft, Evidence, Fix, Undetermined
+from tracekit.replay.edits import Edits
+from tracekit.trace.table import Ints
+
+if TYPE_CHECKING:
+    from tracekit.analysis.analysis import Analysis
+
+CODE = "FUS001"
+NAME = "unfused-elementwise-chain"
+
+
+@dataclass(frozen=True)
+class Config:
+    """Thresholds of FUS001."""
+
+    min_length: int = field(
+        default=3,
+        metadata={"unit": "kernels", "source": "two kernels are often a bias and its activation"},
+    )
+    min_step_share_percent: float = field(
+        default=0.3,
+        metadata={
+            "unit": "% of the step, GPU and host time that would go",
+            "source": "below the 0.5 % that a step repeats to on an H200",
+        },
+    )
+    max_findings: int = field(
+        default=5, metadata={"unit": "findings", "source": "a report reads in ten seconds"}
+    )
+    fused_efficiency: float = field(
+        default=0.85,
+        metadata={
+            "unit": "share of the device's copy bandwidth",
+            "source": "Triton pointwise kernels on large tensors, H200",
+        },
+    )
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """One chain with what replaces it; durations in ns, one entry an occurrence."""
+
+    chain: Chain
+    now: int
+    fused: int
+    times: dict[str, Ints]
+    saved: float
+
+
+def detect(analysis: Analysis, config: Config) -> Detection:
+    """One finding for each op sequence; see the module's documentation."""
+    gpu, steps = analysis.trace.table("gpu"), max(len(analysis.steps), 1)
+    if not len(gpu):
+        return Detection(undetermined=(Undetermined(CODE, NAME, "the trace has no GPU events"),))
+    found = find_chains(analysis, config.min_length)
+    enough = analysis.steps.median_ns * config.min_step_share_percent / 100
+    sequences: dict[tuple[str, ...], list[_Plan]] = {}
+    for chain in found.chains:
+        plan = _plan(analysis, config, chain)
+        if plan is not None:
+            sequences.setdefault(chain.names, []).append(plan)
+    ranked = sorted(sequences.items(), key=lambda s: (-sum(p.saved for p in s[1]), s[0]))
+    kept = [s for s in ranked if sum(p.saved for p in s[1]) / steps >= enough]
+    drafts = [_draft(analysis, names, plans) for names, plans in kept[: config.max_findings]]
+    unclear = []
+    for rows, why in (
+        (found.without_shapes, "run in chains, but tensor shapes were not recorded"),
+        (found.without_op, "have no recorded op (a graph replay, or the launch is missing)"),
+    ):
+        spent = float(gpu.ints("dur")[rows].sum()) / steps
+        if spent >= max(enough, 1.0):
+            text = f"elementwise kernels of {spent / 1e6:.2f} ms a step {why}"
+            unclear.append(Undetermined(CODE, NAME, text))
+    return Detection(tuple(drafts), tuple(unclear))
+
+
+def _plan(analysis: Analysis, config: Config, chain: Chain) -> _Plan | None:
+    parts = chain.traffic()
+    if len(parts) != len(chain.ops):
+        return None
+    moved = fused_bytes(parts)
+    duration = analysis.trace.table("gpu").ints("dur")[chain.rows]
+    reached = max(t.moved / max(float(np.median(duration[:, i])), 1.0) for i, t in enumerate(parts))
+    peaks = device_peaks(analysis)
+    speed = reached
+    if peaks is not None:
+        speed = min(max(peaks.copy_bandwidth * config.fused_efficiency, reached), 3 * reached)
+    floor = duration.min(axis=1)
+    total = duration.sum(axis=1)
+    times = {
+        name: np.minimum(np.maximum(int(count / speed), floor), total).astype(np.int64)
+        for name, count in (
+            ("least", moved.least),
+            ("likely", moved.likely),
+            ("most", moved.most),
+        )
+    }
+    host = dispatch_time(analysis, chain.rows[:, 1:].ravel())
+    saved = float((total - times["likely"]).sum()) + float((host[:, 2] - host[:, 1]).sum())
+    return _Plan(chain, moved.now, moved.likely, times, saved)
+
+
+def _edits(analysis: Analysis, plans: list[_Plan], which: str) -> Edits:
+    edits = Edits()
+    for plan in plans:
+        rows = plan.chain.rows
+        edits |= Edits(
+            remove_gpu=np.unique(rows[:, 1:]),
+            resize_gpu=rows[:, 0],
+            resize_ns=plan.times[which],
+            remove_host=dispatch_time(analysis, rows[:, 1:].ravel()),
+        )
+    return edits
+
+
+def _draft(analysis: Analysis, names: tuple[str, ...], plans: list[_Plan]) -> Draft:
+    gpu, steps = analysis.trace.table("gpu"), max(len(analysis.steps), 1)
+    rows = np.concatenate([p.chain.rows.ravel() for p in plans])
+    duration = gpu.ints("dur")[rows]
+    count = sum(len(p.chain.rows) for p in plans)
+    now = sum(p.now * len(p.chain.rows) for p in plans) / steps
+    fused = sum(p.fused * len(p.chain.rows) for p in plans) / steps
+    short = [n.removeprefix("aten::") for n in names]
+    title = " > ".join(short if len(short) <= 6 else [*short[:5], f"... {len(short) - 5} more"])
+    order = rows[np.argsort(-duration, kind="stable")]
+    shapes = sorted({p.chain.ops[0][1] for p in plans}, key=len)[:3]
+    known = _KNOWN.get(_pattern(short))
+    what = f"{known[0]}: " if known else ""
+    evidence = Evidence(
+        tuple(int(i) for i in gpu.ints("id")[order[:20]]),
+        {
+            "chains a step": round(count / steps, 1),
+            "kernels a chain": len(names),
+            "GPU ms a step": round(float(duration.sum()) / 1e6 / steps, 3),
+            "MB moved a step": round(now / 1e6, 2),
+            "MB a fused kernel moves": round(fused / 1e6, 2),
+        },
+        tuple(f"first input {s}" for s in shapes),
+    )
+    fixes = ((known[1],) if known else ()) + (_COMPILE,)
+    return Draft(
+        CODE,
+        NAME,
+        f"{what}{title} run as {len(names)} kernels",
+        f"{len(names)} elementwise kernels run back to back {count / steps:g} times a step, each "
+        "through memory.",
+        "Fuse them: torch.compile the function they are in, or call the fused op.",
+        f"They move {now / 1e6:.1f} MB a step where one kernel would move {fused / 1e6:.1f} MB.",
+        _edits(analysis, plans, "likely"),
+        evidence,
+        where_of(analysis, rows),
+        fixes,
+        "medium" if fused < now * 0.8 else "low",
+        _edits(analysis, plans, "most"),
+        _edits(analysis, plans, "least"),
+    )
+
+
+def _pattern(short: list[str]) -> str:
+    """Which known function a chain of ops holds, '' for none."""
+    text = " ".join(n.rstrip("_") for n in short)
+    for pattern, name in _PATTERNS:
+        if pattern in text:
+            return name
+    return ""
+
+
+_PATTERNS = (
+    ("pow mean add rsqrt mul", "rmsnorm"),
+    ("mul mean add rsqrt mul", "rmsnorm"),
+    ("square mean add rsqrt mul", "rmsnorm"),
+    ("silu mul", "swiglu"),
+    ("sigmoid mul", "silu"),
+    ("mul tanh add mul", "gelu"),
+    ("tanh add mul mul", "gelu"),
+)
+_COMPILE = Fix(
+    "torch.compile the function",
+    "@torch.compile\ndef tail(x, ...):  # the ops of this chain\n    ...",
+    "shapes that do not change from step to step (else dynamic=True)",
+    "intermediates stay in fp32 registers instead of being rounded; differences of rounding size",
+)
+_KNOWN: dict[str, tuple[str, Fix]] = {
+    "rmsnorm": (
+        "RMSNorm by hand",
+        Fix(
+            "the fused RMSNorm",
+            "y = torch.nn.functional.rms_norm(x, (x.shape[-1],), weight, eps)",
+            "torch >= 2.4; one kernel from 2.9 on, under torch.compile before",
+            "statistics in fp32; differences of rounding size",
+        ),
+    ),
+    "swiglu": (
+        "SwiGLU",
+        Fix(
+            "one kernel for gate and product",
+            "@torch.compile\ndef swiglu(gate, up):\n    return torch.nn.functional.silu(gate) * up",
+            "gate and up have one shape",
+            "silu is not rounded before the product; differences of rounding size",
+        ),
+    ),
+    "silu": (
+        "SiLU by hand",
+        Fix(
+            "the fused SiLU",
+            "y = torch.nn.functional.silu(x)",
+            "x * sigmoid(x)",
+            "sigmoid is not rounded before the product; differences of rounding size",
+        ),
+    ),
+    "gelu": (
+        "tanh GELU by hand",
+        Fix(
+            "the fused GELU",
+            'y = torch.nn.functional.gelu(x, approximate="tanh")',
+            "0.5 * x * (1 + tanh(...))",
+            "intermediates are not rounded; differences of rounding size",
+        ),
+    ),
+}
