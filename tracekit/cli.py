@@ -32,7 +32,7 @@ COMMANDS = {
     ),
     "profile": (
         "tracekit.commands.profile",
-        "Record a trace of a training script, and time it without the profiler.",
+        "Record a few steady steps, and time some without the profiler first.",
     ),
     "ladder": (
         "tracekit.commands.ladder",

@@ -22,7 +22,6 @@ COMMANDS: dict[str, list[str]] = {
     "version": ["--version"],
     "no-such-command": ["diagnoze"],
     "a-file-for-a-command": ["host-bound.json"],
-    "no-such-option": ["diagnose", "--fast"],
     "diagnose-help": ["diagnose", "--help"],
     "diagnose-nothing": ["diagnose"],
     "diagnose-demo": ["diagnose", "demo.json.gz", "--unprofiled-ms", "59"],

@@ -26,12 +26,12 @@ NASTY = "evil\x1b[2J\x1b]0;pwned\x07[red]kernel[/red]\u202e\x9b31m\nnext|`line` 
 
 
 def host_bound(kernel: str = ADD, *, steps: int = 3, device: str | None = "NVIDIA H200") -> bytes:
-    """Steps of ten launches 100 us apart, each of 10 us of work: the GPU mostly waits."""
+    """Steps of 25 launches 40 us apart, each of 4 us of work: the GPU mostly waits."""
     b = TraceBuilder(device)
     for _ in range(steps):
         with b.step():
-            for k in range(10):
-                b.call("aten::add", kernel=kernel if k % 2 else MUL, gpu=10, host=100)
+            for k in range(25):
+                b.call("aten::add", kernel=kernel if k % 2 else MUL, gpu=4, host=40)
     return b.bytes()
 
 

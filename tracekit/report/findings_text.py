@@ -96,6 +96,10 @@ def combined(d: Diagnosis, style: Style) -> list[str]:
 def undetermined(d: Diagnosis, style: Style) -> list[str]:
     """What could not be judged, and why."""
     lines = ["Could not judge:"] if d.undetermined else []
+    reasons: dict[str, list[str]] = {}
     for item in d.undetermined:
-        lines += wrap(f"{item.code} {item.name}: {item.why}", style.width, "    ", "  ")
+        reasons.setdefault(item.why, []).append(f"{item.code} {item.name}")
+    for why, names in reasons.items():
+        who = names[0] if len(names) == 1 else ", ".join(n.partition(" ")[0] for n in names)
+        lines += wrap(f"{who}: {why}", style.width, "    ", "  ")
     return lines

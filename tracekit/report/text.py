@@ -131,7 +131,7 @@ def _detail(d: Diagnosis, step: StepFacts, key: str, room: int) -> list[str]:
         return _classes(step, room)
     if key == "idle_launch" and step.launched:
         mean = short_time(step.busy / step.launched)
-        return wrap(f"{step.launched:,.0f} pieces of GPU work a step, {mean} each on average", room)
+        return wrap(f"{step.launched:,.0f} launched a step, {mean} each (mean)", room)
     if key in ("idle_device", "idle_unknown") or not key.startswith("idle_"):
         return []
     found = facts.waits(d, key.removeprefix("idle_"), limit=1)
@@ -210,7 +210,7 @@ def _bound(d: Diagnosis, step: StepFacts, style: Style) -> list[str]:
     verdict = (
         "No finding saves 1 % of the step or more."
         if d.findings
-        else "No finding: none of the causes looked for costs this step anything."
+        else "No finding."
     )
     return wrap(f"{verdict} {bound_by(d, step)}", style.width)
 
