@@ -10,6 +10,8 @@ from typing import Any
 
 import click
 
+DONE, FAILED, INTERRUPTED = 0, 1, 130
+
 
 @click.command(name="ladder", short_help="Run the workload's optimisations one by one, measured.")
 @click.option("--rungs", default="eager,0-5", show_default=True, help="Such as eager,0-5 or 0,3.")
@@ -61,7 +63,6 @@ def command(render: Path | None, output: Path, plot: bool, **given: Any) -> int:
     else:
         try:
             output.parent.mkdir(parents=True, exist_ok=True)
-            output.with_suffix(".md").touch()
             result = measured(**given)
         except UnknownRung as unknown:
             raise click.UsageError(str(unknown)) from unknown
@@ -69,6 +70,8 @@ def command(render: Path | None, output: Path, plot: bool, **given: Any) -> int:
             raise click.ClickException(str(problem)) from problem
         page = ladder_report.markdown(result)
     click.echo(ladder_report.print_table(result), nl=False)
+    if all(row["ms"] is None for row in result["rows"]):
+        raise click.ClickException("nothing was measured, so nothing was written")
     try:
         if render is None:
             write(output, json.dumps(result, indent=1, allow_nan=False) + "\n")
@@ -78,8 +81,11 @@ def command(render: Path | None, output: Path, plot: bool, **given: Any) -> int:
     except OSError as problem:
         raise click.ClickException(f"{problem.filename}: {problem.strerror}") from problem
     click.echo(f"written: {output.with_suffix('')}.[json md]", err=True)
-    failed = [row["rung"] for row in result["rows"] if row["error"]]
-    return 1 if failed or not result["complete"] else 0
+    failed = any(row["error"] for row in result["rows"])
+    code = FAILED if failed else DONE if result["complete"] else INTERRUPTED
+    if code:
+        click.get_current_context().exit(code)
+    return code
 
 
 def measured(rungs: str, **given: Any) -> dict[str, Any]:
@@ -95,8 +101,11 @@ def measured(rungs: str, **given: Any) -> dict[str, Any]:
         raise WorkloadError(
             f"The ladder needs {missing.name}: pip install 'torch-tracekit[workload]'"
         ) from missing
-    for rung in chosen:
-        usable_device(rung, given["device"])
+    try:
+        for rung in chosen:
+            usable_device(rung, given["device"])
+    except WorkloadError as wrong:
+        raise click.UsageError(str(wrong)) from wrong
     arguments = [*sys.argv[1:]]
     if arguments[:1] == ["ladder"]:
         arguments = arguments[1:]

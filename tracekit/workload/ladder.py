@@ -13,6 +13,8 @@ from __future__ import annotations
 import gc
 import gzip
 import json
+import math
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -67,6 +69,8 @@ class Climb:
     round_ms: list[float] = field(default_factory=list)
     step_ms: list[float] = field(default_factory=list)
     loss: float | None = None
+    flops: int | None = None
+    steps_taken: int | None = None
     gpu_work_ms: float | None = None
     findings: list[dict[str, Any]] | None = None
     error: str | None = None
@@ -148,6 +152,7 @@ def prepare(climb: Climb, settings: Settings, images: ImageSet, progress: Progre
     )
     climb.trainer.warm_up(progress)
     climb.warm_up_s = time.perf_counter() - began
+    climb.flops = climb.trainer.flops_per_step()
     if on_gpu:
         # What a step allocates on top of the other rungs' memory, or, for a rung whose step lives
         # in a CUDA graph's private pool and allocates nothing, what it keeps reserved.
@@ -169,7 +174,9 @@ def measure(climbs: list[Climb], settings: Settings, progress: Progress) -> None
         progress(f"round {number + 1}/{settings.rounds}, ms a step: {latest}")
     for climb in climbs:
         if climb.trainer is not None and climb.round_ms:
-            climb.loss = climb.trainer.loss()
+            loss = climb.trainer.loss()
+            climb.loss = loss if math.isfinite(loss) else None
+            climb.steps_taken = climb.trainer.steps
 
 
 def time_block(climb: Climb, steps: int) -> None:
@@ -205,8 +212,6 @@ def time_block(climb: Climb, steps: int) -> None:
 
 def inspect(climb: Climb, settings: Settings, progress: Progress) -> None:
     """Record a few steps; take from them the GPU work of a step and what tracekit finds."""
-    import tempfile
-
     if climb.trainer is None or not climb.round_ms:
         return
     progress(f"rung {climb.rung.key}: recording {TRACED_STEPS} steps")
@@ -315,8 +320,7 @@ def rows(climbs: list[Climb], batch: int, gpu: str | None) -> list[dict[str, Any
 def measured(climb: Climb, batch: int, gpu: str | None) -> dict[str, Any]:
     """What one rung's own samples give."""
     step = median_interval(climb.round_ms)
-    flops = climb.trainer.flops_per_step() if climb.trainer else None
-    tflops = flops / step.median / 1e9 if flops else None
+    tflops = climb.flops / step.median / 1e9 if climb.flops else None
     peak = peak_tflops(gpu)
     work = climb.gpu_work_ms
     return {
@@ -326,14 +330,14 @@ def measured(climb: Climb, batch: int, gpu: str | None) -> dict[str, Any]:
         "round_ms": climb.round_ms,
         "step_ms_median": median_interval(climb.step_ms).median,
         "images_per_s": batch / step.median * 1e3,
-        "flops_per_step": flops,
+        "flops_per_step": climb.flops,
         "tflops": tflops,
         "mfu_percent": 100 * tflops / peak if tflops and peak else None,
         "gpu_work_ms": work,
         "gpu_busy_percent": min(100.0, 100 * work / step.median) if work else None,
         "peak_memory_bytes": climb.peak_memory_bytes,
         "loss": climb.loss,
-        "steps_taken": climb.trainer.steps if climb.trainer else None,
+        "steps_taken": climb.steps_taken,
         "warm_up_s": climb.warm_up_s,
     }
 

@@ -93,7 +93,8 @@ def markdown(ladder: dict[str, Any]) -> str:
         f"Made by `{ladder['command']}`" + ("" if ladder["complete"] else ", interrupted") + ".",
         "",
         f"{machine_line(ladder)}. {settings['images']}, {settings['loader']} loader, batch "
-        f"{settings['batch']}, preset {settings['preset']}, {settings['precision']}, seed {settings['seed']}.",
+        f"{settings['batch']}, preset {settings['preset']}, {settings['precision']}, "
+        f"seed {settings['seed']}.",
         "",
         line(headings(ladder)),
         line(["---"] * len(HEADINGS)),

@@ -25,8 +25,8 @@ from tracekit.workload.rungs import RUNGS, Rung, UnknownRung, parse_rungs
 from tracekit.workload.train_step import PRESETS, Trainer, build
 
 TOLERANCE = 0.05
-"""Largest relative difference of the fixed-set loss from rung 0's. Two trainings of one rung with
-different noise differ by about as much as this check's own control row says."""
+"""Largest relative difference of the fixed-set loss from rung 0's; the control row says how much
+of that two trainings of one rung differ by."""
 
 FIXED_IMAGES = 1024
 
@@ -42,11 +42,11 @@ def fixed_loss(trainer: Trainer, images: ImageSet, seed: int) -> float:
     trainer.model.eval()
     total = 0.0
     with torch.no_grad():
-        for part in range(0, count, trainer.batch):
-            piece = slice(part, part + trainer.batch)
-            batch = [tensor[piece].to(trainer.device) for tensor in (x0, t, noise)]
-            loss = denoising_loss(trainer.model, trainer.schedule, *batch)
-            total += loss.item() * len(batch[0])
+        for first in range(0, count, trainer.batch):
+            piece = slice(first, first + trainer.batch)
+            images_at, times, drawn = (part[piece].to(trainer.device) for part in (x0, t, noise))
+            loss = denoising_loss(trainer.model, trainer.schedule, images_at, times, drawn)
+            total += loss.item() * len(images_at)
     trainer.model.train()
     return total / count
 
@@ -81,7 +81,7 @@ def compare(
     preset = PRESETS[given["preset"]]
     images = load_images(given.pop("data"), max(preset.images, given["batch"] or preset.batch))
     reference = RUNGS["0"]
-    runs = []
+    runs: list[dict[str, Any]] = []
     for rung, noise_seed, label in [
         (reference, seed, ""),
         (reference, seed + 1, " (control: other noise)"),
@@ -121,7 +121,13 @@ def compare(
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Write the JSON here.")
 @click.pass_context
 def main(
-    context: click.Context, rungs: str, steps: int, seed: int, output: Path | None, **given: Any
+    context: click.Context,
+    /,
+    rungs: str,
+    steps: int,
+    seed: int,
+    output: Path | None,
+    **given: Any,
 ) -> None:
     """Train every rung from the same start and say whether their losses agree (exit 1 if not)."""
     try:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cache
 from itertools import pairwise
 
 import torch
@@ -196,6 +197,7 @@ def parameter_count(model: nn.Module) -> int:
     return sum(p.numel() for p in model.parameters() if p.requires_grad)
 
 
+@cache
 def flops_per_image(config: UNetConfig, *, backward: bool) -> int:
     """Operations for one image, a multiply-add being two: convolutions, matrix products, attention.
 
