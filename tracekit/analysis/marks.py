@@ -51,7 +51,7 @@ def find_marks(trace: Trace, links: Links) -> Marks:
 
 
 def _span(trace: Trace) -> tuple[int, int]:
-    """First start and last end of ops, calls and GPU work; of anything else where there are none."""
+    """First start and last end of ops, calls and GPU work; of other events where there are none."""
     for kinds in (("ops", "launches", "gpu"), ("annotations", "python", "syncs", "memory")):
         tables = [trace.table(k) for k in kinds if len(trace.table(k))]
         if tables:
@@ -62,7 +62,7 @@ def _span(trace: Trace) -> tuple[int, int]:
 def _disjoint(table: Table, rows: Ints) -> tuple[Ints, Ints] | None:
     """The rows' intervals on the (pid, tid) that has most of them, if they follow one another."""
     pid, tid = table.ints("pid")[rows], table.ints("tid")[rows]
-    thread, inverse = np.unique(np.stack([pid, tid]), axis=1, return_inverse=True)
+    _, inverse = np.unique(np.stack([pid, tid]), axis=1, return_inverse=True)
     rows = rows[inverse.ravel() == np.bincount(inverse.ravel()).argmax()]
     start, end = table.ts[rows], table.end[rows]
     if (start[1:] < end[:-1]).any():
@@ -154,7 +154,7 @@ def _graph_launches(trace: Trace, links: Links) -> Marks | None:
 
 
 def _optimizer_steps(trace: Trace, links: Links) -> Marks | None:
-    """From the end of one optimizer step to the end of the next, of the optimizer that steps least."""
+    """From the end of one optimizer step to the next, of the optimizer that steps least."""
     table = trace.table("annotations")
     hit = table.text("name").where(lambda n: bool(_OPTIMIZER_STEP.match(n)))
     hit &= table.text("where").where(lambda w: w == "cpu")
@@ -169,7 +169,10 @@ def _optimizer_steps(trace: Trace, links: Links) -> Marks | None:
         return None
     end = found[1]
     start = np.concatenate(([_span(trace)[0]], end[:-1]))
-    note = "the first step begins with the recording and may be cut; work after the last optimizer step is no step's"
+    note = (
+        "the first step begins with the recording and may be cut; "
+        "work after the last optimizer step is no step's"
+    )
     return Marks("optimizer steps", start, end, (note,))
 
 

@@ -170,14 +170,13 @@ def _draft(analysis: Analysis, starved: list[str], rows: Ints, starving: Bools) 
         name=NAME,
         title=f"The GPU waits for launches ({region})",
         insight=(
-            f"The GPU is idle {percent:.0f} % of the step because the host launches one kernel every "
-            f"{apart:.0f} us and a kernel runs {runs:.0f} us."
+            f"The GPU is idle {percent:.0f} % of the step because the host launches one kernel "
+            f"every {apart:.0f} us and a kernel runs {runs:.0f} us."
         ),
         action=(
             "Launch the whole step as one CUDA graph."
             if whole and training
-            else f"Launch the {region if not whole else 'whole step'} as one CUDA graph, or compile it with "
-            'mode="reduce-overhead".'
+            else f"Launch the {region} as one CUDA graph, or compile with mode=reduce-overhead."
         ),
         impact="The step becomes as long as its GPU work; until then, faster kernels save nothing.",
         edits=Edits(graphs=(Graphed(rows),)),
@@ -229,7 +228,7 @@ def _fixes(training: bool) -> tuple[Fix, ...]:
         title="one CUDA graph over forward, backward and optimizer",
         code=(
             "static_x = torch.empty_like(batch)                    # refilled every step\n"
-            "optimizer = torch.optim.AdamW(params, lr=torch.tensor(lr), fused=True, capturable=True)\n"
+            "opt = torch.optim.AdamW(params, lr=torch.tensor(lr), fused=True, capturable=True)\n"
             "side = torch.cuda.Stream()\n"
             "with torch.cuda.stream(side):                          # warm up where you capture\n"
             "    for _ in range(3): train_step(static_x)\n"
@@ -250,7 +249,7 @@ def _fixes(training: bool) -> tuple[Fix, ...]:
     overhead = Fix(
         title='torch.compile(mode="reduce-overhead")',
         code=(
-            'model = torch.compile(model, mode="reduce-overhead")  # Inductor captures CUDA graphs\n'
+            'model = torch.compile(model, mode="reduce-overhead")  # captures CUDA graphs\n'
             "torch.compiler.cudagraph_mark_step_begin()             # once at the start of a step"
         ),
         applies_when="the model compiles without many graph breaks; the optimizer stays outside",

@@ -25,7 +25,7 @@ copies. See the finding's own fix.
 
 ## False positives
 A wait at the end of a recording (the profiler's own) is outside the steps. A wait on a busy GPU is
-no finding. Removing one of two waits often moves the wait to the other: look at the combined saving.
+no finding. Removing one of two waits often moves the wait to the other: see the combined saving.
 
 ## References
 https://pytorch.org/tutorials/recipes/recipes/tuning_guide.html (avoid unnecessary CPU-GPU sync)
@@ -152,8 +152,8 @@ def _hidden(
         Undetermined(
             CODE,
             NAME,
-            f"what the host's waits in {names} cost: {100 * unknown / wall:.0f} % of the step is GPU "
-            "idle without a recorded reason (kernels are missing from the recording)",
+            f"what the host's waits in {names} cost: {100 * unknown / wall:.0f} % of the step is "
+            "GPU idle without a recorded reason (kernels are missing from the recording)",
         ),
     )
 
@@ -263,7 +263,10 @@ def _fixes(chain: tuple[str, ...], api: str) -> tuple[Fix, ...]:
         return (
             Fix(
                 title="torch.where instead of a boolean mask",
-                code="loss = torch.where(mask, per_item, 0.0).sum() / mask.sum()   # was per_item[mask].mean()",
+                code=(
+                    "loss = torch.where(mask, per_item, 0.0).sum() / mask.sum()\n"
+                    "# was: loss = per_item[mask].mean()"
+                ),
                 applies_when="the masked values are only reduced afterwards",
                 numerics="sums in another order: the last bits",
             ),
@@ -273,7 +276,7 @@ def _fixes(chain: tuple[str, ...], api: str) -> tuple[Fix, ...]:
             Fix(
                 title="accumulate on the device, read rarely",
                 code=(
-                    "running += loss.detach()              # a tensor on the GPU; was: running += loss.item()\n"
+                    "running += loss.detach()    # stays on the GPU; was: running += loss.item()\n"
                     "if step % 200 == 0:\n"
                     "    print((running / 200).item()); running.zero_()"
                 ),

@@ -9,7 +9,7 @@ import numpy as np
 from tracekit.analysis.intervals import covered, union
 from tracekit.replay.edits import Edits
 from tracekit.replay.model import StepModel
-from tracekit.trace.table import Bools, Floats, Ints
+from tracekit.trace.table import Bools, Ints
 
 SETTLED_STEPS = 9
 """steps replayed at least; the first third only fills the pipeline"""
@@ -243,8 +243,8 @@ def _play(model: StepModel, plan: _Plan) -> Replayed:
 def solve_overhead(
     model: StepModel, target_ms: float, *, unprofiled: bool = True
 ) -> tuple[float, float]:
-    """The profiler's cost a recorded CPU event, ns, at which the unchanged replay takes `target_ms`,
-    and the step time it then takes, ms.
+    """The profiler's cost a recorded CPU event, ns, at which the unchanged replay takes
+    `target_ms`, and the step time it then takes, ms.
 
     0 when the replay is not slower than the target; at most 30 us an event, also where even that
     does not reach the target (the GPU is the limit, or the host time has no events in it).

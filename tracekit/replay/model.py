@@ -89,7 +89,7 @@ class StepModel:
     work_gap: Ints
     """to the end of the work before it on the stream, at least; negative where they overlapped"""
     work_hold: Ints
-    """delay on the device that nothing in the file explains; nothing else runs on the stream then"""
+    """delay on the device that nothing in the file explains; it blocks the stream"""
     work_after: Ints
     """per work: index of work on another stream that it waits for; -1 none"""
     work_delay: Ints
@@ -263,7 +263,7 @@ def _last_ended(ends: Ints, work_call: Ints, calls: Ints, starts: Ints) -> Ints:
 def _device_times(
     start: Ints, end: Ints, stream: Ints, call: Ints, call_start: Ints, call_dur: Ints
 ) -> tuple[Ints, Ints, Ints, Ints, Ints]:
-    """Offsets from the launch, gaps and holds on the stream, waits on other streams, as recorded."""
+    """As recorded: offsets from launches, gaps and holds on a stream, waits on other streams."""
     launched, returned = call_start[call], call_start[call] + call_dur[call]
     n = len(start)
     by_stream = np.lexsort((start, stream))
@@ -279,8 +279,8 @@ def _device_times(
     queued = has & (returned + usual < free) & (start - free < LATE_NS)
     usual_gap = int(np.median((start - free)[queued])) if queued.any() else GAP_NS
     gap = np.where(queued, start - free, usual_gap)
-    # Work may start before its predecessor on the stream has ended (programmatic launch).
-    gap = np.where(has & (start < free), start - free, gap)
+    # The record shows a smaller gap, or none: a programmatic launch starts before the end.
+    gap = np.where(has, np.minimum(gap, start - free), gap)
     offset = np.where(prompt, latency, np.clip(latency, 0, usual))
     after, delay = _joins(start, end, stream, np.maximum(launched + usual, free), start > launched)
     expected = np.maximum(launched + offset, free + gap)
