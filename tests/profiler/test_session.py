@@ -184,10 +184,12 @@ def test_the_random_state_is_not_touched(tmp_path: Path) -> None:
 def test_a_profiler_of_the_program_that_runs_already(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]):
-        with profile(tmp_path, wait=0, measure=1, steps=1) as p:
-            for _ in range(4):
-                p.step()
+    with (
+        torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]),
+        profile(tmp_path, wait=0, measure=1, steps=1) as p,
+    ):
+        for _ in range(4):
+            p.step()
     assert p.recording is None
     assert "runs torch.profiler itself" in capsys.readouterr().err
 
