@@ -28,16 +28,28 @@ class Chunk:
 
 
 class Chunks:
-    """Cuts blocks into chunks. `start` is None when no event array was found in `head`."""
+    """Cuts blocks into chunks. `start` is None when no event array was found in `head`.
 
-    def __init__(self, blocks: Iterator[bytes]) -> None:
+    Args:
+        blocks: the text.
+        offset: where it begins in the file; if not 0, it begins with an event.
+        cut: whether the text ends behind an event, with more of the file to follow.
+    """
+
+    def __init__(self, blocks: Iterator[bytes], offset: int = 0, cut: bool = False) -> None:
         self._blocks = blocks
         self._carry = b""
-        self._offset = 0
-        self._boundaries = Boundaries()
+        self._offset = offset
+        self._cut = cut
+        self.boundaries = Boundaries()
         self.head = b""
         self.start: Start | None = None
-        self._open()
+        if offset:
+            self.start = Start(b"", 0)
+            self._carry = next(blocks, b"")
+            self.boundaries.learn(self._carry)
+        else:
+            self._open()
 
     def _open(self) -> None:
         text = b""
@@ -52,7 +64,7 @@ class Chunks:
         if self.start is not None:
             self._offset = self.start.at
             self._carry = text[self.start.at :]
-            self._boundaries.learn(self._carry)
+            self.boundaries.learn(self._carry)
 
     def push_back(self, text: bytes) -> None:
         """Puts the unfinished end of a chunk before what comes next."""
@@ -76,18 +88,19 @@ class Chunks:
             yield from self._block(block)
         if self._carry:
             text, self._carry = self._carry, b""
-            yield Chunk(b"[" + text, self._offset, True)
+            end = b"]" if self._cut else b""
+            yield Chunk(b"[" + text + end, self._offset, not self._cut)
             self._offset += len(text)
 
     def _block(self, block: bytes) -> Iterator[Chunk]:
-        end = self._boundaries.last(block)
+        end = self.boundaries.last(block)
         if end < 0:
             self._carry += block
             if len(self._carry) < LONGEST:
                 return
             # a boundary may straddle two blocks, which never matters unless all of them do
             block, self._carry = self._carry, b""
-            end = self._boundaries.last(block)
+            end = self.boundaries.last(block)
             if end < 0:
                 end = len(block)
         carry, self._carry = self._carry, block[end:]

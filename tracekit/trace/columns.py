@@ -19,12 +19,13 @@ from tracekit.trace.interning import Interner
 from tracekit.trace.model import F32, I32, SCHEMA, TEXT
 from tracekit.trace.numbers import IdTexts, float_column, int_column
 from tracekit.trace.table import Ints
-from tracekit.trace.times import MISSING, missing, ns_column, ns_of_raw
+from tracekit.trace.times import missing, ns_column, ns_of_raw
 from tracekit.trace.vocabulary import TABLE_OF_CATEGORY
 
 TABLES = tuple(SCHEMA)
 _META = TABLES.index("meta")
-_UNKNOWN = len(TABLES)
+assert _META == len(TABLES) - 1
+_MOST_CATEGORIES = 1000
 
 # Where a column of a table is called otherwise among the args.
 _ARG_OF = {
@@ -60,6 +61,37 @@ class Columns:
             if column not in _EVENT_COLUMNS and (kind, column) not in _DERIVED
         ]
 
+    def arrays(self) -> dict[str, Any]:
+        """The columns joined, and no longer held here."""
+        joined: dict[str, Any] = {}
+        for column, parts in self.parts.items():
+            if parts:
+                joined[column] = parts[0] if len(parts) == 1 else np.concatenate(parts)
+            parts.clear()
+        return joined
+
+    def absorb(self, arrays: dict[str, Any], texts: dict[str, list[Any]], position: int) -> None:
+        """Appends the joined columns of a later part of the same file.
+
+        Args:
+            arrays: that part's `arrays()`.
+            texts: its interners' distinct texts, a column each.
+            position: how many events stand before that part.
+        """
+        for column, data in arrays.items():
+            if column in texts:
+                # codes of -1 (no text) stay: the appended entry is what -1 indexes
+                interner = self.categories if column == "_category" else self.interners[column]
+                data = np.append(interner.codes(texts[column]), np.int32(-1))[data]
+            elif column == "id":
+                data += position
+            self.add(column, data)
+
+    def texts(self) -> dict[str, list[Any]]:
+        """The distinct texts of each text column, by number."""
+        named = {**self.interners, "_category": self.categories}
+        return {column: interner.keys_in_order() for column, interner in named.items()}
+
     def add(self, column: str, part: Any) -> None:
         """Appends a chunk's rows of a column."""
         self.parts[column].append(part)
@@ -92,29 +124,27 @@ class EventSink:
             return
         n = len(events)
         which = np.fromiter(
-            map(self._table_of.__getitem__, map(attrgetter("cat"), events)), np.int8, n
+            map(self._table_of.__getitem__, map(attrgetter("cat"), events)), np.int16, n
         )
-        counts = np.bincount(which, minlength=_UNKNOWN + 1).tolist()
+        ids = (np.arange(n) if positions is None else positions) + self.position
+        counts = np.bincount(which).tolist()
         parts: list[tuple[int, Ints, list[Any]]] = []
-        for table, count in enumerate(counts[:_UNKNOWN]):
-            if count:
+        for table, count in enumerate(counts):
+            if count and table <= _META:
                 mask = which == table
-                parts.append((table, np.flatnonzero(mask), list(compress(events, mask.tolist()))))
-        times = [self._times(group) for _, _, group in parts]
-        ids = np.arange(n) if positions is None else positions
-        ids = ids + self.position
-        for (table, rows, group), (ts, dur) in zip(parts, times, strict=True):
-            self._rows(TABLES[table], ids[rows], group, ts, dur)
-        if counts[_UNKNOWN]:
-            mask = which == _UNKNOWN
-            self._uncategorised(ids[mask], list(compress(events, mask.tolist())))
+                parts.append((table, ids[mask], list(compress(events, mask.tolist()))))
+        # all times first: they may ask for the chunk to be decoded again
+        times = [self._times(group) for table, _, group in parts if table != _META]
+        for (table, rows, group), (ts, dur) in zip(parts, [*times, (ids, ids)], strict=False):
+            if table == _META:
+                self._uncategorised(rows, group)
+            else:
+                self._rows(TABLES[table], rows, group, ts, dur)
+        for number in range(_META + 1, len(counts)):
+            if counts[number]:
+                self.ignored[self._table_of.ignored[number]] += counts[number]
         self.position += n
         self.events += n
-
-    def lost(self, cause: str, count: int = 1) -> None:
-        """Counts events that could not be read; they keep their position."""
-        self.skipped[cause] += count
-        self.position += count
 
     def _times(self, group: list[Any]) -> tuple[Ints, Ints]:
         if isinstance(group[0], TextTimeEvent):
@@ -122,16 +152,13 @@ class EventSink:
         return ns_column([e.ts for e in group]), ns_column([e.dur for e in group])
 
     def _uncategorised(self, ids: Ints, group: list[AnyEvent]) -> None:
-        phases = Counter(map(attrgetter("ph", "cat"), group))
-        meta = phases.pop(("M", ""), 0) + phases.pop(("M", "__metadata"), 0)
-        for (phase, category), count in phases.items():
-            if category:
-                self.ignored[f"{category} (ph {phase})"] += count
-            else:
-                self.ignored[f"ph {phase}"] += count
-        if meta:
-            keep = [e.ph == "M" and e.cat in ("", "__metadata") for e in group]
+        """Events without a category: metadata, and marks such as "Record Window End"."""
+        phases = Counter(map(attrgetter("ph"), group))
+        if phases.pop("M", 0):
+            keep = [e.ph == "M" for e in group]
             self._meta(ids[np.array(keep)], list(compress(group, keep)))
+        for phase, count in phases.items():
+            self.ignored[f"no category (ph {phase})"] += count
 
     def _meta(self, ids: Ints, group: list[AnyEvent]) -> None:
         # process_sort_index and thread_sort_index order a viewer's tracks: no table needs them
@@ -149,15 +176,14 @@ class EventSink:
 
     def _rows(self, kind: str, ids: Ints, group: list[Any], ts: Ints, dur: Ints) -> None:
         phases = _PHASE.get(kind, ("X",))
-        bad = [e.ph not in phases for e in group]
-        if kind == "memory":
-            bad = [b or e.name != "[memory]" for b, e in zip(bad, group, strict=True)]
-        drop = np.array(bad, bool)
-        for event in compress(group, bad):
-            self.ignored[f"{event.cat} (ph {event.ph})"] += 1
-        drop |= self._timeless(ts, ~drop)
-        if drop.any():
-            keep = ~drop
+        keep = np.ones(len(group), bool)
+        if kind == "memory" or not set(map(attrgetter("ph"), group)) <= set(phases):
+            good = [e.ph in phases and (kind != "memory" or e.name == "[memory]") for e in group]
+            keep = np.array(good)
+            for event in compress(group, (~keep).tolist()):
+                self.ignored[f"{event.cat} (ph {event.ph})"] += 1
+        keep &= ~self._timeless(ts, keep)
+        if not keep.all():
             group, ids = list(compress(group, keep.tolist())), ids[keep]
             ts, dur = ts[keep], dur[keep]
         if group:
@@ -201,7 +227,8 @@ class EventSink:
                 if field == "shapes":
                     values = [a.old_shapes if a.shapes is NO_TEXT else a.shapes for a in args]
                 if field in _RAW:
-                    values = [b"" if v is NO_TEXT else bytes(v) for v in values]
+                    # join and split: many times faster than bytes(v) for each
+                    values = b"\0".join(values).split(b"\0")
                 table.add(column, interner.codes(values))
             elif dtype == F32:
                 table.add(column, float_column(values, self.altered).astype(np.float32))
@@ -219,12 +246,26 @@ class EventSink:
 
 
 class _TableOf(dict[str, int]):
-    """Category as written to the number of its table."""
+    """Category as written to the number of its table; those without a table get numbers of their
+    own, so that flow arrows (about half of a file) cost nothing more."""
+
+    def __init__(self) -> None:
+        super().__init__({"": _META, "__metadata": _META})
+        self.ignored: dict[int, str] = {}
 
     def __missing__(self, category: str) -> int:
         kind = TABLE_OF_CATEGORY.get(category.lower())
-        number = self[category] = _UNKNOWN if kind is None else TABLES.index(kind)
+        if kind is not None:
+            number = TABLES.index(kind)
+        elif len(self.ignored) < _MOST_CATEGORIES:
+            number = _META + 1 + len(self.ignored)
+            flow = category in ("ac2g", "fwdbwd", "async_gpu", "async_cpu")
+            self.ignored[number] = f"flow arrow {category}" if flow else f"category {category}"
+        else:
+            number = _META + len(self.ignored)
+            self.ignored[number] = "other categories"
+        self[category] = number
         return number
 
 
-__all__ = ["MISSING", "TABLES", "Columns", "EventSink"]
+__all__ = ["TABLES", "Columns", "EventSink"]

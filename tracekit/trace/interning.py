@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -27,13 +27,13 @@ class Interner(dict[Any, int]):
         """The number of each text."""
         return np.fromiter(map(self.__getitem__, texts), np.int32, len(texts))
 
+    def keys_in_order(self) -> list[Any]:
+        """The distinct texts as they came (bytes where raw), by number."""
+        return [key for key, number in self.items() if number >= 0]
+
     def values(self) -> list[str]:
         """The distinct texts, by number."""
-        return [text_of(key) for key, number in self.items() if number >= 0]
-
-    def extend(self, texts: Iterable[Any]) -> Codes:
-        """Numbers of another interner's texts in this one: what its codes are to become."""
-        return np.fromiter(map(self.__getitem__, texts), np.int32)
+        return [text_of(key) for key in self.keys_in_order()]
 
 
 def text_of(value: Any) -> str:

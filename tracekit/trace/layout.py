@@ -70,12 +70,14 @@ class Boundaries:
         if found:
             self._usual = found[0]
 
-    def last(self, text: bytes) -> int:
+    def last(self, text: bytes, usual_only: bool = False) -> int:
         """Where the last whole event of `text` ends (just behind its brace); -1 if none does."""
         if self._usual is not None:
             at = text.rfind(self._usual)
             if at >= 0:
                 return at + 1
+        if usual_only:
+            return -1
         end = -1
         # near the end first: all of it only where that finds nothing
         for start in (max(0, len(text) - (64 << 10)), 0):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import zlib
+from array import array
 from collections import Counter
 from typing import Any
 
@@ -20,22 +21,29 @@ _OWN_IDS_BELOW = -(2**40)
 def int_column(values: list[Any], altered: Counter[str]) -> Ints:
     """An int64 column; a value that is no such number becomes -1, and is counted in `altered`
     where something was written."""
-    if not values:
-        return np.empty(0, np.int64)
     try:
-        column = np.array(values)
-    except (ValueError, OverflowError):
-        column = np.empty(0, object)
-    if column.dtype == np.int64:
-        return column
+        return exact_ints(values)
+    except (TypeError, OverflowError):
+        pass
     return np.fromiter((_int(v, altered) for v in values), np.int64, len(values))
+
+
+def exact_ints(values: list[Any]) -> Ints:
+    """An int64 column of ints and nothing else (numpy would accept and truncate floats).
+
+    Raises:
+        TypeError, OverflowError: a value is no int, or too large.
+    """
+    column: Ints = np.frombuffer(array("q", values), np.int64)
+    return column
 
 
 def float_column(values: list[Any], altered: Counter[str]) -> Floats:
     """A float64 column; -1 where there is no number."""
-    column = np.array(values) if values else np.empty(0)
-    if column.dtype.kind in "if":
-        return column.astype(np.float64)
+    try:
+        return np.frombuffer(array("d", values), np.float64)
+    except (TypeError, OverflowError):
+        pass
     return np.fromiter((_float(v, altered) for v in values), np.float64, len(values))
 
 
@@ -79,11 +87,10 @@ class IdTexts:
 
     def column(self, values: list[Any], altered: Counter[str]) -> Ints:
         """The ids as numbers."""
-        if not values:
-            return np.empty(0, np.int64)
-        column = np.array(values) if not isinstance(values[0], str) else np.empty(0, object)
-        if column.dtype == np.int64:
-            return column
+        try:
+            return exact_ints(values)
+        except (TypeError, OverflowError):
+            pass
         return int_column([self._id(v) if isinstance(v, str) else v for v in values], altered)
 
     def _id(self, text: str) -> int:

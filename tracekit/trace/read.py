@@ -7,10 +7,12 @@ from typing import BinaryIO
 
 from tracekit.trace.assemble import assemble
 from tracekit.trace.chunks import Chunks
+from tracekit.trace.columns import EventSink
 from tracekit.trace.errors import TraceError
 from tracekit.trace.header import parse_header
 from tracekit.trace.model import Trace
-from tracekit.trace.reader import Reader
+from tracekit.trace.parallel import SMALLEST, Fork, Half, can_fork, halfway
+from tracekit.trace.reader import MOST_DAMAGE, Reader
 from tracekit.trace.refuse import no_events, not_a_trace
 from tracekit.trace.sources import Progress, Source
 
@@ -30,14 +32,23 @@ def read(source: str | os.PathLike[str] | BinaryIO, *, progress: Progress | None
         TraceError: the file cannot be opened, or no event of it can be read.
     """
     stream = Source(source, progress)
+    try:
+        return _read(stream, progress)
+    finally:
+        stream.close()
+
+
+def _read(stream: Source, progress: Progress | None) -> Trace:
     chunks = Chunks(iter(stream))
     if chunks.start is None:
         raise TraceError(not_a_trace(stream, chunks.head))
-    reader = Reader(chunks)
-    if chunks.start.damaged:
-        reader.damaged(0, chunks.start.damaged)
-    reader.run()
+    reader = _in_halves(stream, chunks, progress)
+    if reader is None:
+        reader = Reader(chunks)
+        reader.run()
     sink, health = reader.sink, reader.health
+    if chunks.start.damaged:
+        reader.damaged(0, chunks.start.damaged, first=True)
     if not sink.events:
         raise TraceError(no_events(stream, sum(sink.skipped.values()), chunks.head))
     header, whole = parse_header(chunks.head, reader.tail)
@@ -58,3 +69,45 @@ def read(source: str | os.PathLike[str] | BinaryIO, *, progress: Progress | None
     if isinstance(base, int):
         t0 += base
     return Trace(stream.name, stream.bytes, header, t0, tables, health, threads)
+
+
+def _in_halves(stream: Source, chunks: Chunks, progress: Progress | None) -> Reader | None:
+    """Reads a large plain file with a second process; None where that cannot be done, with
+    `chunks` as they were."""
+    if stream.packed or stream.size < SMALLEST or not stream.path or not can_fork():
+        return None
+    path = stream.path
+    middle = halfway(path, stream.size, chunks.boundaries)
+    if middle is None:
+        return None
+
+    def second() -> tuple[EventSink, Half]:
+        part = Source(path, start=middle)
+        other = Reader(Chunks(iter(part), middle))
+        other.run()
+        return other.sink, Half(other.tail, other.health, part.bytes)
+
+    fork = Fork(second)
+    try:
+        part = Source(path, _doubled(progress), stop=middle)
+        reader = Reader(Chunks(iter(part), cut=True))
+        reader.run()
+        if reader.tail is not None or reader.unfinished:
+            return None  # the list of events ended early, or the cut was no boundary
+        half = fork.receive(reader.sink)
+    finally:
+        fork.close()
+    if half is None:
+        return None
+    stream.bytes = part.bytes + half.bytes
+    reader.tail = half.tail
+    reader.health.tolerant |= half.health.tolerant
+    reader.health.damage += half.health.damage[: MOST_DAMAGE - len(reader.health.damage)]
+    return reader
+
+
+def _doubled(progress: Progress | None) -> Progress | None:
+    """Progress of both halves, told by one."""
+    if progress is None:
+        return None
+    return lambda done, size: progress(min(2 * done, size), size)

@@ -30,22 +30,27 @@ class Reader:
         self.sink = EventSink()
         self.tail: bytes | None = None
         self.health = ReadHealth()
+        self.unfinished = False
+        """whether an event was left open where the stream ends at a cut"""
         self._chunks = chunks
         self._decode: Decode = decode_events
 
     def run(self) -> None:
         """Reads to the end of the stream."""
         for chunk in self._chunks:
+            self.unfinished = False
             self._chunk(chunk)
             if self.tail is not None:
                 break
         if self.tail is not None:
             self.tail += self._chunks.rest(_TAIL_LIMIT)
 
-    def damaged(self, offset: int, cause: str, events: int = 0) -> None:
+    def damaged(self, offset: int, cause: str, events: int = 0, first: bool = False) -> None:
         """Notes a place that could not be read."""
         self.health.tolerant = True
-        if len(self.health.damage) < MOST_DAMAGE:
+        if first:
+            self.health.damage.insert(0, Damage(offset, cause, events))
+        elif len(self.health.damage) < MOST_DAMAGE:
             self.health.damage.append(Damage(offset, cause, events))
 
     def _chunk(self, chunk: Chunk) -> None:
@@ -99,6 +104,7 @@ class Reader:
             self._note(out.mended, chunk.offset + max(out.first, 0))
         if out.rest:
             self._chunks.push_back(out.rest)
+            self.unfinished = True
         if out.tail is not None:
             self.tail = out.tail
 

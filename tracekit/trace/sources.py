@@ -17,7 +17,7 @@ import zstandard
 
 from tracekit.trace.errors import TraceError
 
-BLOCK = 2 << 20
+BLOCK = 1 << 20
 _GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 
 Progress = Callable[[int, int], None]
@@ -29,6 +29,8 @@ class Source:
     Args:
         source: a path, "-" for standard input, or an object with `read(size) -> bytes`.
         progress: called with (bytes read of the file, the file's size or 0) after each block.
+        block: bytes to read at a time. A megabyte of events, decoded, about fills a core's cache.
+        start, stop: the part of a plain file to read.
     """
 
     def __init__(
@@ -36,12 +38,19 @@ class Source:
         source: str | os.PathLike[str] | BinaryIO,
         progress: Progress | None = None,
         block: int = BLOCK,
+        start: int = 0,
+        stop: int | None = None,
     ) -> None:
         self.name, self._file, self.size = _opened(source)
         self._own = not hasattr(source, "read") and self.name != "<stdin>"
+        self.path = self.name if self._own else None
+        """where it can be opened again"""
         self._progress = progress
         self._block = block
-        self._done = 0
+        self._done = start
+        self._stop = stop
+        if start:
+            self._file.seek(start)
         self.damage: str | None = None
         """why the stream ended early, once it has been read"""
         self.packed: str | None = None
@@ -63,12 +72,19 @@ class Source:
                 self.bytes += len(block)
                 yield block
         finally:
-            if self._own:
-                self._file.close()
+            self.close()
+
+    def close(self) -> None:
+        """Closes the file, if it was opened here."""
+        if self._own:
+            self._file.close()
 
     def _read(self) -> bytes:
         try:
-            block = self._file.read(self._block)
+            want = self._block
+            if self._stop is not None:
+                want = max(0, min(want, self._stop - self._done))
+            block = self._file.read(want)
         except OSError as error:
             raise TraceError(
                 f"{self.name}: cannot be read at byte {self._done} ({error.strerror or error})."

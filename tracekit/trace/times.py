@@ -7,15 +7,18 @@ exact, and decimals have to be read from their text.
 
 from __future__ import annotations
 
+from array import array
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
 import numpy as np
 
+from tracekit.trace.numbers import exact_ints
 from tracekit.trace.table import Bools, Ints
 
 EXACT_BELOW_US = float(2**43)
 _LIMIT_NS = 2**62
+_LIMIT_US = _LIMIT_NS // 1000
 MISSING = -(2**63)
 """Marks a time that is not there or not a number."""
 
@@ -30,22 +33,22 @@ def ns_column(values: list[Any]) -> Ints:
     Raises:
         NeedsText: a time has decimals that a float64 may have lost.
     """
-    if not values:
-        return np.empty(0, np.int64)
     try:
-        column = np.array(values)
-    except (ValueError, OverflowError):
-        column = np.empty(0, object)
-    if column.dtype == np.int64:
-        if int(column.max()) < _LIMIT_NS // 1000 and int(column.min()) > -_LIMIT_NS // 1000:
-            return column * 1000
-    elif column.dtype == np.float64:
-        if float(np.abs(column).max()) < EXACT_BELOW_US:
-            whole = np.floor(column)
-            part = np.rint((column - whole) * 1000.0)
-            return whole.astype(np.int64) * 1000 + part.astype(np.int64)
-        if any(isinstance(v, float) and not abs(v) < EXACT_BELOW_US for v in values):
-            raise NeedsText
+        whole = exact_ints(values)
+        if not len(whole) or (whole.max() < _LIMIT_US and whole.min() > -_LIMIT_US):
+            return whole * 1000
+    except (TypeError, OverflowError):
+        pass
+    try:
+        us = np.frombuffer(array("d", values), np.float64)
+    except (TypeError, OverflowError):
+        us = None
+    if us is not None and np.abs(us).max() < EXACT_BELOW_US:
+        whole_us = np.floor(us)
+        part = np.rint((us - whole_us) * 1000.0)
+        return whole_us.astype(np.int64) * 1000 + part.astype(np.int64)
+    if any(isinstance(v, float) and not abs(v) < EXACT_BELOW_US for v in values):
+        raise NeedsText
     return np.fromiter((_ns(v) for v in values), np.int64, len(values))
 
 
