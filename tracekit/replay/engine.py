@@ -12,7 +12,7 @@ from tracekit.replay.model import StepModel
 from tracekit.trace.table import Bools, Ints
 
 SETTLED_STEPS = 9
-"""steps replayed at least; the first third only fills the pipeline"""
+"""steps replayed at least, in whole rounds of the model; the first rounds only fill the pipeline"""
 QUEUE_DEPTH = 1_000
 """launches a stream's queue takes before the launching host blocks (CUDA: about 1,024)"""
 OVERHEAD_LIMIT = 0.9
@@ -185,17 +185,20 @@ def _play(model: StepModel, plan: _Plan) -> Replayed:
     wait_idle, call_step = plan.wait_idle.tolist(), model.call_step.tolist()
     alive = plan.alive.tolist()
 
-    rounds = max(-(-SETTLED_STEPS // model.steps), 1)
+    rounds = max(-(-SETTLED_STEPS // model.steps), 2)
     never = -(10**15)
     free = [never] * model.streams
     started: list[list[int]] = [[] for _ in range(model.streams)]
     start_of, end_of = [-1] * len(dur), [never] * len(dur)
     step_end = [0] * (model.steps * rounds)
-    host = 0
+    pred = model.call_pred.tolist()
+    anchor = [0] * len(lead)
+    begun = 0
     for turn in range(rounds):
         base = turn * model.steps
         for c in range(len(lead)):
-            host += lead[c]
+            before = pred[c]
+            host = (anchor[before] if before >= 0 else begun) + lead[c]
             step = base + min(max(call_step[c], 0), model.steps - 1)
             for w in works[bounds[c] : bounds[c + 1]]:
                 s = stream[w]
@@ -220,18 +223,17 @@ def _play(model: StepModel, plan: _Plan) -> Replayed:
             if is_wait[c]:
                 target = wait_work[c]
                 idle = host + wait_idle[c]
-                if target >= 0:
-                    back = end_of[target] + wait_tail[c]
-                    host = back if back > idle else idle
-                else:
-                    host = idle
-        host += plan.tail_ns
+                host = idle
+                if target >= 0 and end_of[target] + wait_tail[c] > idle:
+                    host = end_of[target] + wait_tail[c]
+            anchor[c] = host
+        begun = max(anchor, default=begun) + plan.tail_ns
         if step_end[base + model.steps - 1] == 0:  # launched nothing: it ends with the host
-            step_end[base + model.steps - 1] = host
+            step_end[base + model.steps - 1] = begun
     ends = np.array(step_end, np.int64)
     ends = np.maximum.accumulate(ends)
     periods = np.diff(np.concatenate(([0], ends)))
-    settled = periods[len(periods) // 3 :] if len(periods) > 2 else periods
+    settled = periods[max(rounds // 3, 1) * model.steps :]
     return Replayed(
         step_ms=float(np.median(settled)) / 1e6,
         periods_ns=periods,

@@ -2,9 +2,8 @@
 
 Three things move in it:
 
-- the **host time line**: the calls that launch work or wait for it, in the order they began, over
-  all threads of the process that launches (the autograd thread works while the main thread
-  waits, so their calls form one line). Between two calls passes the recorded time;
+- the **host time lines**: the calls that launch work or wait for it, each following another by the
+  recorded time between them (`tracekit.replay.host`);
 - the **streams**: each runs its work in launch order. A piece of work starts when its launch
   has reached the device, what stood before it on the stream has ended, and what it was seen to
   wait for on another stream has ended;
@@ -22,8 +21,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tracekit.analysis.intervals import Intervals, covered, union
 from tracekit.analysis.steps import Steps
+from tracekit.replay.device import device_times
+from tracekit.replay.host import host_events, predecessors
 from tracekit.trace.table import Bools, Floats, Ints
 
 if TYPE_CHECKING:
@@ -31,15 +31,6 @@ if TYPE_CHECKING:
 
 MAX_ROWS = 12_000
 """GPU rows modelled, unless one step alone has more"""
-LATENCY_NS = 6_000
-"""from the start of a launch call to the start of its work on an idle stream, where the trace shows
-no example (H200 and MI300 recordings: 4 to 9 us)"""
-GAP_NS = 1_000
-"""between two queued kernels of a stream, where the trace shows no example"""
-LATE_NS = 40_000
-"""work on an idle stream starting later than this after its launch waited for something else"""
-JOIN_NS = 20_000
-"""work that starts within this of the end of work on another stream waited for it"""
 WAIT_CALL_NS = 4_000
 """host time of a wait call that has nothing to wait for"""
 
@@ -61,9 +52,11 @@ class StepModel:
     call_row: Ints
     """per call: row in `launches`; -1 for the pseudo call that carries orphans"""
     call_step: Ints
+    call_pred: Ints
+    """per call: index of the call that it follows on the host; -1 follows the round's beginning"""
     call_lead: Ints
-    """host time before the call: from the anchor of the call before it (its start, or its end if
-    it waited) to this call's start"""
+    """host time before the call: from the anchor of the call it follows (that one's start, or its
+    end if it waited) to this call's start"""
     call_anchor: Ints
     """recorded time of the anchor that `call_lead` counts from (for edits of host time)"""
     call_start: Ints
@@ -76,7 +69,7 @@ class StepModel:
     wait_idle: Ints
     """per waiting call: its duration when there is nothing to wait for"""
     tail_ns: int
-    """host time from the last call's anchor to the end of the last step's mark"""
+    """host time from the last anchor to the end of the last step's mark"""
     work_row: Ints
     """per work: row in `gpu`"""
     work_call: Ints
@@ -152,22 +145,26 @@ def build(analysis: Analysis) -> StepModel | None:
     idle[unbound] = dur[unbound]
 
     anchor = np.where(is_wait, start + dur, start)
-    previous = np.concatenate(([begin], anchor[:-1]))
+    pred = predecessors(analysis, call_row, anchor)
+    previous = np.where(pred >= 0, anchor[np.maximum(pred, 0)], begin)
     lead = np.maximum(start - previous, 0)
     streams, stream = np.unique(
         np.stack([gpu.ints("device")[rows], gpu.ints("stream")[rows]]), axis=1, return_inverse=True
     )
     stream = stream.ravel()
-    offset, gap, hold, after, delay = _device_times(
-        gpu.ts[rows], gpu.end[rows], stream, work_call, start, dur
-    )
-    events, host_covered = _host_events(analysis, previous, start)
+    carried = _carried(analysis, rows, stream, streams)
+    times = device_times(gpu.ts[rows], gpu.end[rows], stream, carried, work_call, start, dur)
+    if len(rows) and gpu.ts[rows].min() == steps.start[lo]:
+        # What the very first work waited for was before the modelled steps.
+        times.hold[gpu.ts[rows].argmin()] = 0
+    events, host_covered = host_events(analysis, previous, start)
     return StepModel(
         steps=hi - lo,
         first_step=lo,
         recorded_ns=steps.wall_ns[lo:hi],
         call_row=call_row,
         call_step=np.searchsorted(steps.mark_start, start, "right") - 1 - lo,
+        call_pred=pred,
         call_lead=lead,
         call_anchor=previous,
         call_start=start,
@@ -176,16 +173,16 @@ def build(analysis: Analysis) -> StepModel | None:
         is_wait=is_wait,
         wait_tail=tail,
         wait_idle=idle,
-        tail_ns=max(finish - int(anchor[-1]), 0) if len(anchor) else 0,
+        tail_ns=max(finish - int(anchor.max()), 0) if len(anchor) else 0,
         work_row=rows,
         work_call=work_call,
         work_stream=stream,
         work_dur=gpu.ints("dur")[rows],
-        work_offset=offset,
-        work_gap=gap,
-        work_hold=hold,
-        work_after=after,
-        work_delay=delay,
+        work_offset=times.offset,
+        work_gap=times.gap,
+        work_hold=times.hold,
+        work_after=times.after,
+        work_delay=times.delay,
         host_events=events,
         host_covered=host_covered,
         streams=streams.shape[1],
@@ -215,6 +212,19 @@ def _typical_run(steps: Steps, counts: Ints) -> tuple[int, int]:
     ]
     lo = int(np.argmin(spread))
     return lo, lo + size
+
+
+def _carried(analysis: Analysis, rows: Ints, stream: Ints, streams: Ints) -> Ints:
+    """[streams] when each stream was done with what ran on it before the modelled work."""
+    gpu = analysis.trace.table("gpu")
+    device, number = gpu.ints("device"), gpu.ints("stream")
+    out = np.full(streams.shape[1], np.iinfo(np.int64).min // 2, np.int64)
+    for s, (d, n) in enumerate(streams.T.tolist()):
+        first = int(gpu.ts[rows[stream == s]].min())
+        earlier = (device == d) & (number == n) & (gpu.ts < first) & ~analysis.implausible
+        if earlier.any():
+            out[s] = int(gpu.end[earlier].max())
+    return out
 
 
 def _with_orphans(analysis: Analysis, rows: Ints, index_of: Ints) -> tuple[Ints, Ints]:
@@ -258,66 +268,3 @@ def _last_ended(ends: Ints, work_call: Ints, calls: Ints, starts: Ints) -> Ints:
         if ends[candidate] <= at:
             out[i] = candidate
     return out
-
-
-def _device_times(
-    start: Ints, end: Ints, stream: Ints, call: Ints, call_start: Ints, call_dur: Ints
-) -> tuple[Ints, Ints, Ints, Ints, Ints]:
-    """As recorded: offsets from launches, gaps and holds on a stream, waits on other streams."""
-    launched, returned = call_start[call], call_start[call] + call_dur[call]
-    n = len(start)
-    by_stream = np.lexsort((start, stream))
-    previous = np.full(n, -1, np.int64)
-    same = stream[by_stream][1:] == stream[by_stream][:-1]
-    previous[by_stream[1:][same]] = by_stream[:-1][same]
-    has = previous >= 0
-    free = np.where(has, end[np.maximum(previous, 0)], np.iinfo(np.int64).min // 2)
-    idle = free <= launched
-    latency = start - launched
-    prompt = idle & (latency >= 0) & (latency <= LATE_NS)
-    usual = int(np.median(latency[prompt])) if prompt.any() else LATENCY_NS
-    queued = has & (returned + usual < free) & (start - free < LATE_NS)
-    usual_gap = int(np.median((start - free)[queued])) if queued.any() else GAP_NS
-    gap = np.where(queued, start - free, usual_gap)
-    # The record shows a smaller gap, or none: a programmatic launch starts before the end.
-    gap = np.where(has, np.minimum(gap, start - free), gap)
-    offset = np.where(prompt, latency, np.clip(latency, 0, usual))
-    after, delay = _joins(start, end, stream, np.maximum(launched + usual, free), start > launched)
-    expected = np.maximum(launched + offset, free + gap)
-    hold = np.where((after < 0) & (start > expected + LATE_NS), start - expected, 0)
-    return offset, gap, hold, after, delay
-
-
-def _joins(
-    start: Ints, end: Ints, stream: Ints, could: Ints, launched_before: Bools
-) -> tuple[Ints, Ints]:
-    """Work that started later than it could have, just after work of another stream ended."""
-    after = np.full(len(start), -1, np.int64)
-    delay = np.zeros(len(start), np.int64)
-    if len(np.unique(stream)) < 2:
-        return after, delay
-    late = np.flatnonzero(launched_before & (start - could > JOIN_NS))
-    by_end = np.argsort(end, kind="stable")
-    ends = end[by_end]
-    hi = np.searchsorted(ends, start[late], "right")
-    for work, last in zip(late.tolist(), hi.tolist(), strict=True):
-        for other in by_end[max(last - 8, 0) : last][::-1].tolist():
-            if start[work] - end[other] > JOIN_NS:
-                break
-            if stream[other] != stream[work] and other < work:
-                after[work] = other
-                delay[work] = start[work] - end[other]
-                break
-    return after, delay
-
-
-def _host_events(analysis: Analysis, lo: Ints, hi: Ints) -> tuple[Floats, Ints]:
-    """Recorded CPU events that begin in each lead, and the time they cover of it."""
-    trace = analysis.trace
-    tables = [trace.table(k) for k in ("ops", "launches", "python")]
-    starts = np.sort(np.concatenate([t.ts for t in tables]))
-    count = np.searchsorted(starts, hi, "left") - np.searchsorted(starts, lo, "left")
-    busy: Intervals = union(
-        np.concatenate([t.ts for t in tables]), np.concatenate([t.end for t in tables])
-    )
-    return np.maximum(count, 0).astype(np.float64), covered(busy, lo, np.maximum(hi, lo))

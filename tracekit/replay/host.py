@@ -1,0 +1,67 @@
+"""The host's time lines: which call each call follows, and what was recorded in between.
+
+A call follows the one before it on its own thread as long as that thread was at recorded work when
+any other thread last got somewhere. Otherwise its thread was waiting for the others (the main
+thread for the autograd thread, the autograd thread for its next backward), and the call follows
+the last call of any thread.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tracekit.analysis.intervals import Intervals, contains, covered, union
+from tracekit.trace.table import Floats, Ints
+
+if TYPE_CHECKING:
+    from tracekit.analysis.analysis import Analysis
+
+
+def predecessors(analysis: Analysis, call_row: Ints, anchor: Ints) -> Ints:
+    """Per call (in order of start): index of the call whose anchor it follows; -1 for the first.
+
+    Args:
+        call_row: rows of `launches`, in order of start.
+        anchor: per call, the time from which the next host time counts: its start, or its end
+            where it waits.
+    """
+    launches, ops = analysis.trace.table("launches"), analysis.trace.table("ops")
+    tid, start = launches.ints("tid")[call_row], launches.ts[call_row]
+    n = len(call_row)
+    by_anchor = np.argsort(anchor, kind="stable")
+    at = np.searchsorted(anchor[by_anchor], start, "right") - 1
+    last = np.where(at >= 0, by_anchor[np.maximum(at, 0)], -1)
+    threads = np.unique(tid)
+    if len(threads) == 1:
+        return np.arange(n) - 1
+    pred = last.copy()
+    for thread in threads.tolist():
+        mine = np.flatnonzero(tid == thread)
+        own = np.concatenate(([-1], mine[:-1]))
+        busy_ops, busy_calls = ops.ints("tid") == thread, launches.ints("tid") == thread
+        busy = union(
+            np.concatenate([ops.ts[busy_ops], launches.ts[busy_calls]]),
+            np.concatenate([ops.end[busy_ops], launches.end[busy_calls]]),
+        )
+        other = last[mine]
+        elsewhere = (other >= 0) & (tid[np.maximum(other, 0)] != thread)
+        working = contains(busy, anchor[np.maximum(other, 0)])
+        pred[mine] = np.where(elsewhere & ~working, other, own)
+    # A call never follows itself or a later one (equal times).
+    late = pred >= np.arange(n)
+    pred[late] = np.arange(n)[late] - 1
+    return pred
+
+
+def host_events(analysis: Analysis, lo: Ints, hi: Ints) -> tuple[Floats, Ints]:
+    """Recorded CPU events that begin in each lead, and the time they cover of it."""
+    trace = analysis.trace
+    tables = [trace.table(k) for k in ("ops", "launches", "python")]
+    starts = np.sort(np.concatenate([t.ts for t in tables]))
+    count = np.searchsorted(starts, hi, "left") - np.searchsorted(starts, lo, "left")
+    busy: Intervals = union(
+        np.concatenate([t.ts for t in tables]), np.concatenate([t.end for t in tables])
+    )
+    return np.maximum(count, 0).astype(np.float64), covered(busy, lo, np.maximum(hi, lo))
