@@ -14,6 +14,7 @@ import pytest
 from tests.cli.shell import tracekit
 from tests.report.samples import cpu_only, host_bound
 from tracekit import demo
+from tracekit.report.style import columns
 
 KEPT = Path(__file__).parent / "snapshots"
 
@@ -74,6 +75,8 @@ def test_snapshot(name: str, folder: Path) -> None:
             done.err,
         ]
     )
+    if COMMANDS[name][0] == "diagnose" and "--format" not in COMMANDS[name]:
+        assert all(columns(line) <= 100 for line in done.out.splitlines())
     kept = KEPT / f"{name}.txt"
     if os.environ.get("TRACEKIT_UPDATE_SNAPSHOTS"):
         KEPT.mkdir(exist_ok=True)

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from tests.report import samples
-from tracekit.detectors.finding import Undetermined, Where
+from tracekit.detectors.finding import Fix, Undetermined, Where
 from tracekit.report import text
 from tracekit.report.style import Style, columns
 
@@ -68,6 +68,21 @@ def test_lines_fit(width: int, color: bool) -> None:
     )
     for line in text.render(d, Style(color=color, width=width)).splitlines():
         assert columns(ANSI.sub("", line)) <= width, line
+
+
+def test_a_long_line_of_code_stays_code() -> None:
+    code = (
+        "    x = compute(a, b)"
+        + " " * 40
+        + "  # refilled every step\n"
+        + "y = '  # "
+        + "z" * 80
+        + "'"
+    )
+    d = samples.diagnosis(findings=(samples.finding(fixes=(Fix("t", code, "a", "n"),)),))
+    out = text.render(d, Style(width=80))
+    assert "            # refilled every step\n            x = compute(a, b)\n" in out
+    assert "        y = '  # " + "z" * 80 + "'\n" in out
 
 
 def test_colour_changes_nothing_but_colour() -> None:

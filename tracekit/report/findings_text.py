@@ -44,11 +44,12 @@ def _one(number: int, f: Finding, style: Style, *, full: bool) -> list[str]:
     where = clean(f.where.text)
     room = style.width - columns(left + name + severity) - columns(right) - 1
     beside = where if columns(where) <= room else ""
+    role = "dim" if f.severity == "note" else "price"
     head = style.paint(left + name, "bold") + style.paint(severity, f.severity)
     if room >= 0:
-        lines = [head + pad(beside, room) + " " + style.paint(right, "price")]
+        lines = [head + pad(beside, room) + " " + style.paint(right, role)]
     else:
-        lines = [head.rstrip(), style.paint(f"{right:>{style.width}}", "price")]
+        lines = [head.rstrip(), style.paint(f"{right:>{style.width}}", role)]
     if where and not beside:
         lines += wrap(where, style.width, _INDENT)
     if f.where.file:
@@ -76,9 +77,19 @@ def _fix(fix: Fix, code: str, style: Style, *, first: bool) -> list[str]:
         lines[-1] += style.paint(f"{hint:>{style.width - used}}", "dim")
     if first:
         for line in fix.code.rstrip().splitlines():
-            expanded = clean(line.expandtabs(4))
-            lines.append(_CODE_INDENT + style.paint(expanded, "code"))
+            for part in _code(clean(line.expandtabs(4)), style.width - len(_CODE_INDENT)):
+                lines.append(_CODE_INDENT + style.paint(part, "code"))
     return lines
+
+
+def _code(line: str, width: int) -> list[str]:
+    """A line of code that stays valid: where it is too long, its trailing comment moves above it.
+    Code itself is never broken."""
+    body, mark, comment = line.rpartition("  # ")
+    if columns(line) <= width or not mark or not body.strip() or set(comment) & set("\"'"):
+        return [line]
+    indent = body[: len(body) - len(body.lstrip())]
+    return [f"{indent}# {comment}", body.rstrip()]
 
 
 def combined(d: Diagnosis, style: Style) -> list[str]:

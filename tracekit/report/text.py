@@ -207,11 +207,7 @@ def _computing_classes(step: StepFacts) -> list[str]:
 def _bound(d: Diagnosis, step: StepFacts, style: Style) -> list[str]:
     if d.analysis.device < 0 or any(f.severity != "note" for f in d.findings):
         return []
-    verdict = (
-        "No finding saves 1 % of the step or more."
-        if d.findings
-        else "No finding."
-    )
+    verdict = "No finding saves 1 % of the step or more." if d.findings else "No finding."
     return wrap(f"{verdict} {bound_by(d, step)}", style.width)
 
 
