@@ -1,4 +1,4 @@
-"""Replicate a real trace to a given size: `python benchmarks/replicate_trace.py IN OUT --megabytes N`.
+"""Replicate a real trace to a given size: `replicate_trace.py IN OUT --megabytes N`.
 
 Each copy continues the one before: its times are shifted by the recording's span, its correlation,
 External, flow and Python ids and its step numbers are offset, so that the result reads as one

@@ -42,10 +42,12 @@ def _joined(columns: Columns) -> dict[str, Any]:
 
 def _derive(columns: Columns, joined: dict[str, Any]) -> None:
     """Columns that category and name decide, asked once a distinct pair."""
-    names, categories = columns.interners["name"].values(), columns.categories.values()
+    names, categories = columns.interners["name"].texts(), columns.categories.texts()
     pair = joined["_category"].astype(np.int64) * max(len(names), 1) + joined["name"]
     distinct, row = np.unique(pair, return_inverse=True)
-    pairs = [(categories[p // len(names)].lower(), names[p % len(names)]) for p in distinct.tolist()]
+    pairs = [
+        (categories[p // len(names)].lower(), names[p % len(names)]) for p in distinct.tolist()
+    ]
     if columns.kind == "launches":
         joined["vendor"] = _coded(columns, "vendor", [call_vendor(c, n) for c, n in pairs], row)
         joined["kind"] = _coded(columns, "kind", [call_kind(n, c) for c, n in pairs], row)
@@ -64,7 +66,7 @@ def _only_work(gpu: dict[str, Any], sink: EventSink) -> None:
     """Drops device rows that are no work, and numbers devices and streams."""
     work = gpu["kind"] >= 0
     if not work.all():
-        names = sink.tables["gpu"].interners["name"].values()
+        names = sink.tables["gpu"].interners["name"].texts()
         for code, count in zip(*np.unique(gpu["name"][~work], return_counts=True), strict=True):
             sink.ignored[f"{names[code]} (device row without work)"] += int(count)
         for column in gpu:
@@ -108,7 +110,7 @@ def _order(ts: Ints, dur: Ints, ids: Ints) -> Ints:
 
 
 def _strings(interner: Interner, codes: Codes, column: str) -> Strings:
-    values = interner.values()
+    values = interner.texts()
     if column == "memcpy_kind":
         values = [HIP_COPY_KINDS.get(v, v) for v in values]
     return Strings(codes, values)

@@ -24,7 +24,7 @@ from tracekit.trace.vocabulary import TABLE_OF_CATEGORY
 
 TABLES = tuple(SCHEMA)
 _META = TABLES.index("meta")
-assert _META == len(TABLES) - 1
+assert TABLES[-1] == "meta"  # `_TableOf` numbers categories without a table behind it
 _MOST_CATEGORIES = 1000
 
 # Where a column of a table is called otherwise among the args.

@@ -4,4 +4,7 @@ from __future__ import annotations
 
 
 class TraceError(Exception):
-    """A path holds no readable trace. The message is one sentence: file, place, cause, what to do."""
+    """A path holds no readable trace.
+
+    The message is one sentence: file, place, cause, what to do.
+    """

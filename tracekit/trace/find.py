@@ -26,9 +26,7 @@ def find_traces(directory: str | os.PathLike[str]) -> list[Path]:
         if name.lower().endswith(SUFFIXES) and not name.startswith(".")
     ]
     if not found:
-        raise TraceError(
-            f"{root}: holds no trace; its files should end in {', '.join(SUFFIXES)}."
-        )
+        raise TraceError(f"{root}: holds no trace; its files should end in {', '.join(SUFFIXES)}.")
     return sorted(found, key=_by_number)
 
 

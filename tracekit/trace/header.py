@@ -11,7 +11,9 @@ import msgspec
 from tracekit.trace.event import FAULTS
 from tracekit.trace.mend import mend_event
 
-_SCALAR = re.compile(rb'"([A-Za-z_]\w{1,60})"\s*:\s*(-?\d+(?:\.\d+)?|"(?:[^"\\]|\\.)*")\s*(?=[,}\n])')
+_SCALAR = re.compile(
+    rb'"([A-Za-z_]\w{1,60})"\s*:\s*(-?\d+(?:\.\d+)?|"(?:[^"\\]|\\.)*")\s*(?=[,}\n])'
+)
 _DISTRIBUTED = re.compile(rb'"distributedInfo"\s*:\s*(\{[^{}]*\})')
 _ARRAY_KEY = re.compile(rb'"traceEvents"\s*:\s*\[\s*\Z')
 
@@ -23,9 +25,10 @@ def parse_header(head: bytes, tail: bytes | None) -> tuple[dict[str, Any], bool]
         head: the text up to and with the event array's `[`.
         tail: the text behind its `]`; None where the file ended before.
     """
-    if head.lstrip(b"\xef\xbb\xbf \t\r\n\0") in (b"[", b""):
+    head = head.lstrip(b"\xef\xbb\xbf \t\r\n\0")
+    if head == b"[":
         return {}, not (tail or b"").strip()
-    before, before_ok = _keys(_ARRAY_KEY.sub(b"", head).lstrip(b"\xef\xbb\xbf \t\r\n\0"), b"}")
+    before, before_ok = _keys(_ARRAY_KEY.sub(b"", head), b"}") if head else ({}, True)
     after, after_ok = ({}, True) if tail is None else _keys(b"{" + tail.lstrip(b" \t\r\n,"), b"")
     return {**before, **after}, before_ok and after_ok
 

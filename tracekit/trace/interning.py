@@ -31,7 +31,7 @@ class Interner(dict[Any, int]):
         """The distinct texts as they came (bytes where raw), by number."""
         return [key for key, number in self.items() if number >= 0]
 
-    def values(self) -> list[str]:
+    def texts(self) -> list[str]:
         """The distinct texts, by number."""
         return [text_of(key) for key in self.keys_in_order()]
 

@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 
 EVENT_KEYS = rb"(?:ph|name|cat|pid|tid|ts|dur|tdur|tts|args|id|bp|s|cname)"
-EVENT_START = re.compile(rb'\{\s*"' + EVENT_KEYS + rb'"\s*:')
+EVENT_START = re.compile(rb'\{(\s*)"' + EVENT_KEYS + rb'"\s*:')
 """Where an event may begin. An `args` object can look the same; a colon stands before that one."""
 _ARRAY = re.compile(rb'"traceEvents"\s*:\s*\[')
 _ANY_BOUNDARY = re.compile(rb'\}\s*,\s*(?=\{\s*"' + EVENT_KEYS + rb'"\s*:)')
@@ -60,12 +60,15 @@ class Boundaries:
 
     def __init__(self) -> None:
         self._usual: bytes | None = None
+        self.gap: bytes | None = None
+        """what stands between an event's brace and its first key"""
 
     def learn(self, text: bytes) -> None:
         """Takes the bytes between the first two events as the usual ones."""
         first = _FIRST.match(text)
         if first is None:
             return
+        self.gap = first[1][1 : first[1].index(b'"')]
         found = re.search(rb"\}\s*,\s*" + re.escape(first[1]), text)
         if found:
             self._usual = found[0]

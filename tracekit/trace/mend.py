@@ -19,9 +19,11 @@ NOT_JSON_NUMBER = "N/A, NaN or Infinity, read as missing"
 COMMA = "a comma too many"
 QUOTE = "a raw quote in a string, kept as text"
 
-_CONTROLS = bytes(32 if c < 32 or c == 127 else c for c in range(256))
-_CONTROL = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
-_LINE = re.compile(rb'"(?:[^"\\\n\r\t]|\\.)*[\n\r\t]')
+_LINE_ENDS = b"\t\n\r"
+_CONTROLS = bytes(32 if c < 32 and c not in _LINE_ENDS else c for c in range(256))
+_CONTROL = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f]")
+_STRING = re.compile(rb'"(?:[^"\\]|\\.)*"', re.S)
+_LINE = re.compile(rb"[\n\r\t]")
 _ESCAPE = re.compile(
     rb'\\(?:["\\/bfnrt]|u(?:[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}'
     rb"|(?![dD][89a-fA-F])[0-9a-fA-F]{4}))|\\u[dD][89a-fA-F][0-9a-fA-F]{2}|\\"
@@ -40,7 +42,7 @@ _QUOTE_INSIDE = re.compile(rb'\\.|"', re.S)
 
 def mend_safe(text: bytes, done: Counter[str]) -> bytes:
     """Fixes backslashes, control characters, UTF-8 and bare N/A or NaN values."""
-    if _CONTROL.search(text) or _LINE.search(text):
+    if _CONTROL.search(text):
         text = text.translate(_CONTROLS)
         done[CONTROL] += 1
     try:
@@ -53,6 +55,17 @@ def mend_safe(text: bytes, done: Counter[str]) -> bytes:
     text, count = _BARE_VALUE.subn(rb"\1null", text)
     done[NOT_JSON_NUMBER] += count
     return text
+
+
+def mend_lines(text: bytes, done: Counter[str]) -> bytes:
+    """Takes line ends and tabs out of strings, where they may not stand."""
+
+    def inside(found: re.Match[bytes]) -> bytes:
+        fixed, count = _LINE.subn(b" ", found[0])
+        done[CONTROL] += count > 0
+        return fixed
+
+    return _STRING.sub(inside, text)
 
 
 def mend_event(text: bytes, done: Counter[str]) -> bytes:

@@ -149,7 +149,7 @@ class ReadHealth:
     """events lost: unreadable, or without what their kind needs (a time, a name)"""
     skipped_by_cause: dict[str, int] = field(default_factory=dict)
     ignored_by_kind: dict[str, int] = field(default_factory=dict)
-    """read, but of no use to an analysis: flow arrows (ph s, f), unknown phases, unknown categories"""
+    """read, but of no use to an analysis: flow arrows, unknown phases, unknown categories"""
     altered: dict[str, int] = field(default_factory=dict)
     """events kept although a part of them was not readable as written, by what was done"""
     damage: list[Damage] = field(default_factory=list)

@@ -109,7 +109,7 @@ def _send(pipe: Any, sink: EventSink, half: Half) -> None:
     _write(pipe, lead)
     for found in arrays.values():
         for data in found.values():
-            _write(pipe, memoryview(np.ascontiguousarray(data)).cast("B"))
+            _write(pipe, np.ascontiguousarray(data).view(np.uint8).data)
 
 
 def _write(pipe: Any, data: bytes | memoryview) -> None:
@@ -126,7 +126,7 @@ def _receive(pipe: BinaryIO, into: EventSink) -> Half:
         arrays[kind] = {}
         for column, (dtype, length) in columns.items():
             data = np.empty(length, dtype)
-            view = memoryview(data).cast("B")
+            view = data.view(np.uint8).data
             while len(view):
                 got = pipe.readinto(view)  # type: ignore[attr-defined]
                 if not got:

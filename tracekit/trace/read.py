@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from typing import BinaryIO
 
 from tracekit.trace.assemble import assemble
@@ -51,6 +52,7 @@ def _read(stream: Source, progress: Progress | None) -> Trace:
         reader.damaged(0, chunks.start.damaged, first=True)
     if not sink.events:
         raise TraceError(no_events(stream, sum(sink.skipped.values()), chunks.head))
+    _second_trace(reader, stream.bytes)
     header, whole = parse_header(chunks.head, reader.tail)
     if stream.damage:
         reader.damaged(stream.bytes, stream.damage)
@@ -69,6 +71,18 @@ def _read(stream: Source, progress: Progress | None) -> Trace:
     if isinstance(base, int):
         t0 += base
     return Trace(stream.name, stream.bytes, header, t0, tables, health, threads)
+
+
+def _second_trace(reader: Reader, size: int) -> None:
+    """Counts what a second trace holds that was written behind the first."""
+    tail = reader.tail or b""
+    found = re.search(rb'\{[^{}]*"traceEvents"\s*:\s*\[', tail)
+    if found:
+        reader.tail = tail[: found.start()]
+        lost = tail.count(b'"ph"', found.start())
+        reader.sink.skipped["in a second trace behind the first"] += lost
+        at = size - len(tail) + found.start()
+        reader.damaged(at, "a second trace follows the first, and is not read", lost)
 
 
 def _in_halves(stream: Source, chunks: Chunks, progress: Progress | None) -> Reader | None:

@@ -12,7 +12,7 @@ from tracekit.trace.chunks import Chunk, Chunks
 from tracekit.trace.columns import EventSink
 from tracekit.trace.event import FAULTS, Event, decode_events, decode_text_time_events
 from tracekit.trace.model import Damage, ReadHealth
-from tracekit.trace.repair import Repaired, mend_chunk, repair
+from tracekit.trace.repair import Repaired, first_difference, mended_chunks, repair
 from tracekit.trace.table import Ints
 from tracekit.trace.times import NeedsText
 
@@ -82,16 +82,14 @@ class Reader:
 
     def _tolerant(self, chunk: Chunk) -> None:
         text = chunk.text[1:] if chunk.last else chunk.text[1:-1]
-        mended, done = mend_chunk(text)
-        if done and not chunk.last:
+        for mended, done in () if chunk.last else mended_chunks(text):
             try:
                 self._take(b"[" + mended + b"]")
             except FAULTS:
-                pass
-            else:
-                self._note(done, chunk.offset)
-                return
-        out = repair(text, chunk.last)
+                continue
+            self._note(done, chunk.offset + first_difference(text, mended))
+            return
+        out = repair(text, chunk.last, self._chunks.boundaries.gap)
         self._events(out)
         if out.first >= 0 or out.lost:
             self.health.tolerant = True

@@ -9,8 +9,8 @@ from tracekit.trace.sources import Source
 _LOOKS_LIKE = [
     (re.compile(rb"\A\s*\[\s*\[\s*-?\d+\s*,\s*\d+\s*,"), "a memory timeline of torch.profiler"),
     (re.compile(rb'\A\s*\[\s*\[\s*\d[^{]*\]\s*,\s*\[\s*\['), "a memory timeline of torch.profiler"),
-    (re.compile(rb'\A\s*\{\s*"rocprofiler-sdk-tool"'), "rocprof output (rocprofv3 --output-format json)"),
-    (re.compile(rb'\A\s*\{[^\[]*"schema"\s*:\s*"[\d.]+(?:-chakra[^"]*)?"'), "a PyTorch execution trace"),
+    (re.compile(rb'\A\s*\{\s*"rocprofiler-sdk-tool"'), "rocprof output (rocprofv3)"),
+    (re.compile(rb'\A\s*\{[^\[]*"schema"\s*:\s*"[\d.]+'), "a PyTorch execution trace"),
     (re.compile(rb'"nodes"\s*:\s*\[\s*\{'), "a PyTorch execution trace"),
     (re.compile(rb'"segments"\s*:\s*\[|"device_traces"\s*:'), "a CUDA memory snapshot"),
     (re.compile(rb'"cells"\s*:\s*\[|"nbformat"'), "a Jupyter notebook"),
@@ -56,7 +56,7 @@ def not_a_trace(stream: Source, head: bytes) -> str:
         return f'{stream.name}: is JSON, but has no list "traceEvents" ({what}); {_WANTED}.'
     if sum(c < 9 or c > 126 for c in sample) > len(sample) // 10:
         return f"{stream.name}: is binary data{kind}, not a trace; {_WANTED}."
-    return f"{stream.name}: is not JSON (byte 0 is {lead!r}); {_WANTED}."
+    return f"{stream.name}: is no JSON object or list; {_WANTED}."
 
 
 def no_events(stream: Source, lost: int, head: bytes) -> str:

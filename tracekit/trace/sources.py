@@ -18,6 +18,7 @@ import zstandard
 from tracekit.trace.errors import TraceError
 
 BLOCK = 1 << 20
+_ZSTD_PIECE = 1 << 10
 _GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 
 Progress = Callable[[int, int], None]
@@ -131,18 +132,37 @@ class Source:
                 self.damage = "the gzip stream ends early"
 
     def _unzstd(self, block: bytes) -> Iterator[bytes]:
-        unzip = zstandard.ZstdDecompressor().decompressobj(read_across_frames=True)
-        piece = 1 << 17  # bounds what one call may expand to
+        packer = zstandard.ZstdDecompressor()
+        unzip = packer.decompressobj()
+        begun = False
+        held: list[bytes] = []
+        size = 0
         while block:
-            for start in range(0, len(block), piece):
+            at = 0
+            while at < len(block):
+                # zstd has no limit for what a call gives, but no byte expands to over 32 KB
+                piece = block[at : at + _ZSTD_PIECE]
+                at += len(piece)
                 try:
-                    out = unzip.decompress(block[start : start + piece])
+                    out = unzip.decompress(piece)
                 except zstandard.ZstdError as error:
                     self.damage = f"the zstd stream is damaged ({_reason(error)})"
+                    yield b"".join(held)
                     return
-                for cut in range(0, len(out), self._block):
-                    yield out[cut : cut + self._block]
+                begun = not unzip.eof
+                if unzip.eof:
+                    at -= len(unzip.unused_data)
+                    unzip = packer.decompressobj()
+                held.append(out)
+                size += len(out)
+                if size >= self._block:
+                    yield b"".join(held)
+                    held, size = [], 0
             block = self._read()
+        if begun:
+            self.damage = "the zstd stream ends early"
+        if held:
+            yield b"".join(held)
 
 
 def _reason(error: Exception) -> str:
@@ -159,7 +179,7 @@ def _opened(source: str | os.PathLike[str] | BinaryIO) -> tuple[str, BinaryIO, i
         if path.is_dir():
             raise TraceError(f"{path}: is a directory, not a trace file.")
         file = path.open("rb", buffering=0)
-        return str(path), file, path.stat().st_size  # type: ignore[return-value]
+        return str(path), file, path.stat().st_size
     except FileNotFoundError:
         raise TraceError(f"{path}: no such file.") from None
     except PermissionError:

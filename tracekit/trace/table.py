@@ -7,7 +7,7 @@ rows as a pandas DataFrame, and is the only place of the core that imports panda
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -44,9 +44,9 @@ class Strings:
         """The rows given by an index or boolean array; the vocabulary is shared, not copied."""
         return Strings(self.codes[rows], self.values)
 
-    def where(self, wanted: Mapping[str, bool] | Any) -> Bools:
+    def where(self, wanted: Callable[[str], Any]) -> Bools:
         """Mask of rows whose text satisfies `wanted(text)`; each distinct text is asked once."""
-        hit = np.fromiter((bool(wanted(v)) for v in self.values), bool, len(self.values))
+        hit: Bools = np.array([bool(wanted(v)) for v in self.values], np.bool_)
         if not len(hit):
             return np.zeros(len(self.codes), bool)
         return np.where(self.codes >= 0, hit[self.codes], False)
@@ -114,7 +114,10 @@ class Table:
         """The rows given by an index or boolean array, as a new table."""
         return Table(
             self.name,
-            {k: c.take(rows) if isinstance(c, Strings) else c[rows] for k, c in self.columns.items()},
+            {
+                k: c.take(rows) if isinstance(c, Strings) else c[rows]
+                for k, c in self.columns.items()
+            },
         )
 
     def frame(self) -> pd.DataFrame:

@@ -125,23 +125,41 @@ _RULES: list[tuple[str, str]] = [
         r"|launch$|launchkernelexc|appendlaunch|enqueuekernellaunch\w*|appendlaunchkernel\w*"
         r"|enqueuecooperativekernellaunch\w*",
     ),
-    ("wait_event", r"streamwaitevent|waitonevent|streamwaitvalue|enqueueeventswait\w*"
-                   r"|commandlistappendwaitonevents"),
+    (
+        "wait_event",
+        r"streamwaitevent|waitonevent|streamwaitvalue|enqueueeventswait\w*"
+        r"|commandlistappendwaitonevents",
+    ),
     ("record_event", r"eventrecord|recordevent|commandlistappendsignalevent"),
-    ("sync_stream", r"streamsynchronize|synchronizestream|queuefinish"
-                    r"|commandqueuesynchronize|commandlisthostsynchronize"),
-    ("sync_event", r"eventsynchronize|synchronizeevent|eventwait|eventhostsynchronize"
-                   r"|fencehostsynchronize"),
-    ("sync_device", r"devicesynchronize|ctxsynchronize|threadsynchronize|synchronizedevice"
-                    r"|synchronize$"),
+    (
+        "sync_stream",
+        r"streamsynchronize|synchronizestream|queuefinish"
+        r"|commandqueuesynchronize|commandlisthostsynchronize",
+    ),
+    (
+        "sync_event",
+        r"eventsynchronize|synchronizeevent|eventwait|eventhostsynchronize"
+        r"|fencehostsynchronize",
+    ),
+    (
+        "sync_device",
+        r"devicesynchronize|ctxsynchronize|threadsynchronize|synchronizedevice"
+        r"|synchronize$",
+    ),
     ("query", r"eventquery|streamquery|eventquerystatus|eventgetinfo"),
     ("memset", r"memset|\w*memoryfill|enqueueusmfill|enqueuemembufferfill"),
     ("memcpy", r"memcpy|\w*memorycopy|enqueueusmmemcpy|enqueuemembuffer(read|write|copy)"),
     ("free", r"free(?!z)|memfree|usmfree|mempooltrim|memrelease"),
-    ("alloc", r"(ext)?malloc|hostalloc|memalloc|memhostalloc|memcreate|hostmalloc"
-              r"|usm\w*alloc|hostregister|memaddressreserve"),
-    ("module_load", r"module(load|create)|libraryload|linkcreate|linkcomplete|registerfatbinary"
-                    r"|programbuild|programlink|loadimage"),
+    (
+        "alloc",
+        r"(ext)?malloc|hostalloc|memalloc|memhostalloc|memcreate|hostmalloc"
+        r"|usm\w*alloc|hostregister|memaddressreserve",
+    ),
+    (
+        "module_load",
+        r"module(load|create)|libraryload|linkcreate|linkcomplete|registerfatbinary"
+        r"|programbuild|programlink|loadimage",
+    ),
 ]
 _COMPILED = [(kind, re.compile(pattern)) for kind, pattern in _RULES]
 _PREFIX = re.compile(r"^(?:cuda|cu|hip|hsa_|ze|ur|pi|mtia|enqueuecommand\s+|runfunction\s*-\s*)")
