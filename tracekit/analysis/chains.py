@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tracekit.analysis.bytes import Traffic, is_known, traffic
-from tracekit.analysis.classes import inherit
+from tracekit.analysis.layout import at, named
 from tracekit.analysis.opargs import tensors
 from tracekit.trace.table import Bools, Ints
 
@@ -67,16 +67,16 @@ class Chains:
 
 def find_chains(analysis: Analysis, min_length: int) -> Chains:
     """All chains of at least `min_length` kernels inside the steps."""
-    gpu, ops, links = analysis.trace.table("gpu"), analysis.trace.table("ops"), analysis.links
+    gpu, ops = analysis.trace.table("gpu"), analysis.trace.table("ops")
     classes, op = analysis.classes, analysis.links.gpu_op
     candidate = classes.rows(*_ELIGIBLE) & ~classes.triton & (analysis.steps.gpu_step >= 0)
     candidate &= gpu.text("kind").where(lambda k: k == "kernel")
     without_op = np.flatnonzero(candidate & (op < 0) & classes.rows("elementwise"))
     if not len(ops):
         return Chains((), np.empty(0, np.int64), without_op)
-    names = ops.text("name")
-    candidate &= (op >= 0) & names.where(is_known)[np.maximum(op, 0)]
-    candidate &= ~_accumulating(analysis)[np.maximum(op, 0)]
+    candidate &= (op >= 0) & named(ops.text("name"), op, is_known)
+    known = np.flatnonzero(candidate)
+    candidate[known[_climb(analysis, op[known])[1]]] = False
     rows, joined = _neighbours(analysis, candidate)
     recorded = ops.text("shapes").codes[op[rows]] >= 0
     blind = rows[_long_runs(joined, min_length) & ~recorded]
@@ -103,7 +103,7 @@ def find_chains(analysis: Analysis, min_length: int) -> Chains:
     )
     if len(which):
         joined[candidates] = feeds[back.reshape(-1)]
-    found = _group(rows, joined, key, signatures, min_length, _roots(links.op_parent)[op[rows]])
+    found = _group(rows, joined, key, signatures, min_length, _climb(analysis, op[rows])[0])
     return Chains(tuple(found), blind, without_op)
 
 
@@ -124,7 +124,7 @@ def _neighbours(analysis: Analysis, candidate: Bools) -> tuple[Ints, Bools]:
     rank = np.zeros(len(launches), np.int64)
     rank[by_thread] = np.cumsum(counts[by_thread])
     launch, op = links.gpu_launch[rows], links.gpu_op[rows]
-    at = np.maximum(launch, 0)
+    call = np.maximum(launch, 0)
     first, then = slice(None, -1), slice(1, None)
     step = analysis.steps.gpu_step[rows]
     same = position[then] == position[first] + 1
@@ -132,12 +132,12 @@ def _neighbours(analysis: Analysis, candidate: Bools) -> tuple[Ints, Bools]:
         gpu.ints("stream")[rows],
         gpu.ints("device")[rows],
         step,
-        launches.ints("tid")[at],
-        launches.ints("pid")[at],
+        launches.ints("tid")[call],
+        launches.ints("pid")[call],
     ):
         same &= values[then] == values[first]
     same &= (launch[first] >= 0) & (launch[then] >= 0) & (op[then] != op[first])
-    same &= rank[at[then]] - rank[at[first]] == 1
+    same &= rank[call[then]] - rank[call[first]] == 1
     joined[first] = same
     return rows, joined
 
@@ -152,24 +152,20 @@ def _long_runs(joined: Bools, min_length: int) -> Bools:
     return out
 
 
-def _accumulating(analysis: Analysis) -> Bools:
-    """[ops] inside gradient accumulation or a bucket copy."""
-    ops = analysis.trace.table("ops")
-    own = ops.text("name").where(
-        lambda n: any(n.startswith(a) or n.endswith(a) for a in _ACCUMULATES)
-    )
-    out: Bools = inherit(own.astype(np.int64), analysis.links.op_parent) > 0
-    return out
+def _climb(analysis: Analysis, op: Ints) -> tuple[Ints, Bools]:
+    """The outermost op around each op, and whether gradients are accumulated on the way."""
+    names, parent = analysis.trace.table("ops").text("name"), analysis.links.op_parent
+    root, up = op.copy(), op.copy()
+    accumulates = np.zeros(len(op), bool)
+    while (up >= 0).any():
+        root = np.where(up >= 0, up, root)
+        accumulates |= named(names, up, _is_accumulation)
+        up = np.where(up >= 0, at(parent, up), -1)
+    return root, accumulates
 
 
-def _roots(parent: Ints) -> Ints:
-    """[ops] the outermost op around each op."""
-    root = np.where(parent >= 0, parent, np.arange(len(parent)))
-    while True:
-        up = root[root]
-        if (up == root).all():
-            return root
-        root = up
+def _is_accumulation(name: str) -> bool:
+    return any(name.startswith(a) or name.endswith(a) for a in _ACCUMULATES)
 
 
 def _group(
@@ -183,14 +179,12 @@ def _group(
     """Maximal runs, alike ones together."""
     starts = np.flatnonzero(np.concatenate(([True], ~joined[:-1])))
     lengths = np.diff(np.append(starts, len(rows)))
+    # Kernels of one composite op are that op's business: a chain needs two outermost ops. One
+    # op's kernels follow each other, so the ends tell.
+    wanted = (lengths >= min_length) & (root[starts] != root[starts + lengths - 1])
     alike: dict[tuple[int, ...], list[Ints]] = {}
-    for start, size in zip(starts.tolist(), lengths.tolist(), strict=True):
-        if size < min_length:
-            continue
+    for start, size in zip(starts[wanted].tolist(), lengths[wanted].tolist(), strict=True):
         part = slice(start, start + size)
-        # Kernels of one composite op are that op's business; one fused op needs two outer ones.
-        if len(np.unique(root[part])) < 2:
-            continue
         alike.setdefault(tuple(key[part].tolist()), []).append(rows[part])
     found = []
     for keys, runs in alike.items():

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
 from tracekit.analysis.device_peaks import Peaks, peaks_of
-from tracekit.analysis.opargs import memory_format, tensors
+from tracekit.analysis.opargs import Tensor, memory_format, tensors
 from tracekit.replay.edits import Edits
-from tracekit.trace.table import Bools, Ints
+from tracekit.trace.table import Bools, Ints, Strings, Table
 
 if TYPE_CHECKING:
     from tracekit.analysis.analysis import Analysis
@@ -43,12 +45,29 @@ class Conversions:
     """those of `hidden` known only by their place before a convolution's gradient kernel"""
     unclear: Ints
     """strided copies of a convolution model without a recorded op"""
-    names: dict[int, str]
-    """row to what a person calls it"""
 
-    def describe(self, rows: Ints) -> tuple[str, ...]:
-        """'165 x nchwToNhwcKernel', commonest first, at most four."""
-        counted = Counter(self.names[int(r)] for r in rows)
+    def describe(self, analysis: Analysis, rows: Ints) -> tuple[str, ...]:
+        """'165 x nchwToNhwcKernel', commonest first, at most four: library kernels by their
+        short name, copies by the last four ops around them."""
+        gpu, ops = analysis.trace.table("gpu"), analysis.trace.table("ops")
+        counted: Counter[str] = Counter()
+        is_copy = np.isin(rows, self.hidden)
+        codes, count = np.unique(gpu.text("name").codes[rows[~is_copy]], return_counts=True)
+        for code, n in zip(codes.tolist(), count.tolist(), strict=True):
+            counted[_short(gpu.text("name").values[code])] += n
+        op = analysis.links.gpu_op[rows[is_copy]]
+        if (op < 0).any():
+            counted["strided copy before a gradient kernel"] += int((op < 0).sum())
+        around = []
+        for _ in range(4):
+            around.append(np.where(op >= 0, at(ops.text("name").codes, op), -1))
+            op = np.where(op >= 0, at(analysis.links.op_parent, op), -1)
+        if len(op):
+            chains, count = np.unique(np.stack(around, axis=1), axis=0, return_counts=True)
+            for chain, n in zip(chains.tolist(), count.tolist(), strict=True):
+                names = [ops.text("name").values[c] for c in reversed(chain) if c >= 0]
+                if names:
+                    counted[" > ".join(names)] += n
         return tuple(f"{n:,} x {name}" for name, n in counted.most_common(4))
 
     def at_bandwidth(self, analysis: Analysis, rows: Ints) -> Edits:
@@ -58,16 +77,12 @@ class Conversions:
             return Edits()
         gpu, ops = analysis.trace.table("gpu"), analysis.trace.table("ops")
         op = analysis.links.gpu_op[rows]
+        rows, op = rows[op >= 0], op[op >= 0]
         new = gpu.ints("dur")[rows].copy()
-        for i in np.flatnonzero(op >= 0).tolist():
-            row = int(op[i])
-            found = tensors(ops.text("shapes")[row] or "", ops.text("dtypes")[row] or "")
-            if len(found) >= 2:
-                moved = found[0].bytes + found[1].bytes
-                if moved:
-                    new[i] = min(new[i], int(moved / peaks.copy_bandwidth))
-        if (op < 0).all():
-            return Edits()
+        for found, which in signatures(ops, op):
+            moved = found[0].bytes + found[1].bytes if len(found) >= 2 else 0
+            if moved:
+                new[which] = np.minimum(new[which], int(moved / peaks.copy_bandwidth))
         return Edits(resize_gpu=rows, resize_ns=new)
 
 
@@ -116,21 +131,38 @@ def find_conversions(analysis: Analysis) -> Conversions:
             unclear = strided & ~by_order
     hidden = np.flatnonzero(copied | by_order)
     library = np.flatnonzero(layout & ~copied)
-    names: dict[int, str] = {}
-    for row in library.tolist():
-        names[row] = _short(gpu.text("name")[row] or "")
-    chains: dict[int, str] = {}
-    for row in hidden.tolist():
-        op = int(analysis.links.gpu_op[row])
-        names[row] = "strided copy before a gradient kernel" if op < 0 else ""
-        if op >= 0:
-            if op not in chains:
-                chain = analysis.links.chain(op)
-                chains[op] = " > ".join(
-                    analysis.trace.table("ops").text("name")[r] or "" for r in chain[-4:]
-                )
-            names[row] = chains[op]
-    return Conversions(library, hidden, np.flatnonzero(by_order), np.flatnonzero(unclear), names)
+    return Conversions(library, hidden, np.flatnonzero(by_order), np.flatnonzero(unclear))
+
+
+def at(values: npt.NDArray[Any], rows: Ints) -> npt.NDArray[Any]:
+    """`values[rows]`, where a row of -1 may give anything; zeros where there are no values."""
+    if not len(values):
+        return np.zeros(len(rows), values.dtype)
+    out: npt.NDArray[Any] = values[np.maximum(rows, 0)]
+    return out
+
+
+def named(names: Strings, rows: Ints, test: Callable[[str], bool]) -> Bools:
+    """Whether each row's text satisfies `test`; False for a row of -1. Each text is asked once."""
+    hit = np.array([test(v) for v in names.values] + [False], bool)
+    out: Bools = hit[np.where(rows >= 0, at(names.codes, rows), -1)]
+    return out
+
+
+def signatures(ops: Table, rows: Ints) -> Iterator[tuple[tuple[Tensor, ...], Ints]]:
+    """Each distinct set of recorded inputs, with the positions in `rows` that have it."""
+    parts = [ops.text(c) for c in ("shapes", "dtypes", "strides")]
+    if not len(rows):
+        return
+    key = np.zeros(len(rows), np.int64)
+    for part in parts:
+        key = key * (len(part.values) + 1) + part.codes[rows] + 1
+    _, first, inverse = np.unique(key, return_index=True, return_inverse=True)
+    order = np.argsort(inverse.reshape(-1), kind="stable")
+    runs = np.split(order, np.cumsum(np.bincount(inverse.reshape(-1)))[:-1])
+    for row, which in zip(rows[first].tolist(), runs, strict=True):
+        shapes, dtypes, strides = (part[row] or "" for part in parts)
+        yield tensors(shapes, dtypes, strides), which
 
 
 def _is_strided_copy(name: str) -> bool:
@@ -168,21 +200,23 @@ def convolution_facts(analysis: Analysis, rows: Ints) -> ConvolutionFacts:
     """Look at the ops of some conversions and at the norms of the whole trace."""
     trace, links = analysis.trace, analysis.links
     ops, gpu = trace.table("ops"), trace.table("gpu")
-    op_rows, count = np.unique(links.gpu_op[rows], return_counts=True)
-    flat = fp32 = total = 0
-    for op, times in zip(op_rows.tolist(), count.tolist(), strict=True):
-        if op < 0:
-            continue
-        total += times
-        found = tensors(ops.text("shapes")[op] or "", ops.text("dtypes")[op] or "")
-        chain = [ops.text("name")[r] or "" for r in links.chain(op)]
+    op = links.gpu_op[rows]
+    op = op[op >= 0]
+    one = np.zeros(len(op), bool)
+    up = op
+    for _ in range(6):
+        one |= named(ops.text("name"), up, lambda n: n == "aten::conv1d")
+        up = np.where(up >= 0, at(links.op_parent, up), -1)
+    fp32 = 0
+    for found, which in signatures(ops, op):
         shape = found[0].shape if found else ()
-        if "aten::conv1d" in chain or len(shape) == 3 or (len(shape) == 4 and shape[2] == 1):
-            flat += times
+        if len(shape) == 3 or (len(shape) == 4 and shape[2] == 1):
+            one[which] = True
         if found and found[0].dtype.lower() == "float":
-            fp32 += times
+            fp32 += len(which)
+    total, flat = len(op), int(one.sum())
     group, instance, batch = (
-        int(_count(ops.text("name").where(test)) + _count(gpu.text("name").where(test)))
+        _count(ops.text("name"), test) + _count(gpu.text("name"), test)
         for test in (
             lambda n: "group_norm" in n or "GroupNorm" in n,
             lambda n: "instance_norm" in n or "InstanceNorm" in n,
@@ -205,8 +239,10 @@ def convolution_facts(analysis: Analysis, rows: Ints) -> ConvolutionFacts:
     )
 
 
-def _count(mask: Bools) -> int:
-    return int(mask.sum())
+def _count(names: Strings, test: Callable[[str], bool]) -> int:
+    """How many rows have a text that satisfies `test`."""
+    wanted = [i for i, v in enumerate(names.values) if test(v)]
+    return int(np.isin(names.codes, wanted).sum()) if wanted else 0
 
 
 def _before_sm80(analysis: Analysis) -> bool:
@@ -227,16 +263,20 @@ def dispatch_time(analysis: Analysis, rows: Ints) -> Ints:
         return np.empty((0, 3), np.int64)
     op = analysis.links.gpu_op[rows]
     op = np.unique(op[op >= 0])
-    wrapper = ops.text("name").where(lambda n: n in _WRAPPERS)
-    parent = analysis.links.op_parent
+    names, parent = ops.text("name"), analysis.links.op_parent
     for _ in range(8):
         up = parent[op]
-        climb = wrapper[op] & (up >= 0) & wrapper[np.maximum(up, 0)]
+        climb = named(names, op, _is_wrapper) & named(names, up, _is_wrapper)
         if not climb.any():
             break
         op = np.where(climb, up, op)
     op = np.unique(op)
-    return np.stack([ops.ints("tid")[op], ops.ts[op], ops.end[op]], axis=1).astype(np.int64)
+    start = ops.ts[op]
+    return np.stack([ops.ints("tid")[op], start, start + ops.ints("dur")[op]], axis=1)
+
+
+def _is_wrapper(name: str) -> bool:
+    return name in _WRAPPERS
 
 
 def slow_norms(analysis: Analysis, factor: float, efficiency: float) -> SlowNorms:
@@ -247,29 +287,25 @@ def slow_norms(analysis: Analysis, factor: float, efficiency: float) -> SlowNorm
     ops, gpu = analysis.trace.table("ops"), analysis.trace.table("gpu")
     if peaks is None or not len(ops):
         return none
-    norm = ops.text("name").where(lambda n: n in _NORM_PASSES)
     op = analysis.links.gpu_op
-    rows = np.flatnonzero((op >= 0) & norm[np.maximum(op, 0)] & (analysis.steps.gpu_step >= 0))
+    is_norm = named(ops.text("name"), op, lambda n: n in _NORM_PASSES)
+    rows = np.flatnonzero(is_norm & (analysis.steps.gpu_step >= 0))
     if not len(rows):
         return none
     which, inverse = np.unique(op[rows], return_inverse=True)
     spent = np.bincount(inverse, weights=gpu.ints("dur")[rows])
+    passes = ops.text("name").map(lambda n: _NORM_PASSES.get(n, 0), np.int64)[which]
     scale = np.ones(len(which))
-    for i, row in enumerate(which.tolist()):
-        found = tensors(
-            ops.text("shapes")[row] or "",
-            ops.text("dtypes")[row] or "",
-            ops.text("strides")[row] or "",
-        )
+    for found, same in signatures(ops, which):
         if not found or len(found[0].shape) < 4:
             continue
         strides = found[0].strides
         if strides and memory_format(found[0].shape, strides) == "channels_last":
             continue
-        passes = _NORM_PASSES[ops.text("name")[row] or ""]
-        floor = found[0].elements * found[0].item_bytes * passes / peaks.copy_bandwidth
-        if floor and spent[i] > factor * floor:
-            scale[i] = floor / efficiency / spent[i]
+        once = found[0].elements * found[0].item_bytes / peaks.copy_bandwidth
+        floor = once * passes[same]
+        slow_here = (floor > 0) & (spent[same] > factor * floor)
+        scale[same] = np.where(slow_here, floor / efficiency / spent[same], 1.0)
     slow = scale[inverse] < 1
     rows, ratio = rows[slow], scale[inverse][slow]
     duration = gpu.ints("dur")[rows]

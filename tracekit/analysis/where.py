@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 PHASES = ("forward", "backward", "optimizer", "loader", "step boundary")
-_SAMPLE = 64
+_SAMPLE = 32
 _FRAME = re.compile(r"^(?P<file>.+?\.py)\((?P<line>\d+)\): (?P<function>.+)$")
 _LIBRARY = re.compile(
     r"site-packages|dist-packages|(^|/)torch/|(^|/)lib/python3|^<|(^|/)runpy\.py|"
@@ -67,7 +67,7 @@ def place_of(analysis: Analysis, op_row: int) -> Place:
 
 def where_of(analysis: Analysis, gpu_rows: Ints, text: str | None = None) -> Where:
     """One summary for many GPU rows: their commonest op chain, phase, module and line, each taken
-    from a sample of at most 64 rows, the longest-running ones.
+    from a sample of at most 32 rows, the longest-running ones.
 
     Args:
         gpu_rows: rows of `gpu`.
@@ -129,7 +129,8 @@ def _forward_op(analysis: Analysis, op_row: int) -> int:
     seq, forward_tid = ops.ints("seq"), ops.ints("fwd_tid")
     for row in reversed(analysis.links.chain(op_row)):
         if seq[row] >= 0 and forward_tid[row] > 0:
-            same = np.flatnonzero((seq == seq[row]) & (forward_tid <= 0) & (ops.ts < ops.ts[row]))
+            same = np.flatnonzero(seq == seq[row])
+            same = same[(forward_tid[same] <= 0) & (ops.ts[same] < ops.ts[row])]
             return int(same[-1]) if len(same) else -1
     return -1
 

@@ -91,6 +91,8 @@ class _Plan:
     now: int
     fused: int
     times: dict[str, Ints]
+    host: Ints
+    """[n, 3] (tid, start, end) dispatch of the ops that are gone"""
     saved: float
 
 
@@ -144,20 +146,17 @@ def _plan(analysis: Analysis, config: Config, chain: Chain) -> _Plan | None:
     }
     host = dispatch_time(analysis, chain.rows[:, 1:].ravel())
     saved = float((total - times["likely"]).sum()) + float((host[:, 2] - host[:, 1]).sum())
-    return _Plan(chain, moved.now, moved.likely, times, saved)
+    return _Plan(chain, moved.now, moved.likely, times, host, saved)
 
 
-def _edits(analysis: Analysis, plans: list[_Plan], which: str) -> Edits:
-    edits = Edits()
-    for plan in plans:
-        rows = plan.chain.rows
-        edits |= Edits(
-            remove_gpu=np.unique(rows[:, 1:]),
-            resize_gpu=rows[:, 0],
-            resize_ns=plan.times[which],
-            remove_host=dispatch_time(analysis, rows[:, 1:].ravel()),
-        )
-    return edits
+def _edits(plans: list[_Plan], which: str) -> Edits:
+    """The first kernel of each chain takes the fused one's time, the others go."""
+    return Edits(
+        remove_gpu=np.unique(np.concatenate([p.chain.rows[:, 1:].ravel() for p in plans])),
+        resize_gpu=np.concatenate([p.chain.rows[:, 0] for p in plans]),
+        resize_ns=np.concatenate([p.times[which] for p in plans]),
+        remove_host=np.concatenate([p.host for p in plans]),
+    )
 
 
 def _draft(analysis: Analysis, names: tuple[str, ...], plans: list[_Plan]) -> Draft:
@@ -193,13 +192,13 @@ def _draft(analysis: Analysis, names: tuple[str, ...], plans: list[_Plan]) -> Dr
         "through memory.",
         "Fuse them: torch.compile the function they are in, or call the fused op.",
         f"They move {now / 1e6:.1f} MB a step where one kernel would move {fused / 1e6:.1f} MB.",
-        _edits(analysis, plans, "likely"),
+        _edits(plans, "likely"),
         evidence,
         where_of(analysis, rows),
         fixes,
         "medium" if fused < now * 0.8 else "low",
-        _edits(analysis, plans, "most"),
-        _edits(analysis, plans, "least"),
+        _edits(plans, "most"),
+        _edits(plans, "least"),
     )
 
 

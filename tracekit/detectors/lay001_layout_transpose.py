@@ -145,7 +145,7 @@ def _library(
 ) -> Draft:
     """The model is NCHW and the library converts."""
     facts = convolution_facts(analysis, rows)
-    evidence = _evidence(analysis, rows, total, *found.describe(rows), *facts.lines)
+    evidence = _evidence(analysis, rows, total, *found.describe(analysis, rows), *facts.lines)
     everything = Edits(remove_gpu=rows)
     best, confidence = everything, "medium"
     if facts.one_dimensional:
@@ -204,7 +204,7 @@ def _hidden(
     analysis: Analysis, config: Config, found: Conversions, rows: Ints, total: float
 ) -> Draft:
     """The model is channels-last and something hands the convolution NCHW."""
-    evidence = _evidence(analysis, rows, total, *found.describe(rows))
+    evidence = _evidence(analysis, rows, total, *found.describe(analysis, rows))
     removed = Edits(remove_gpu=rows, remove_host=dispatch_time(analysis, rows))
     at_bandwidth = found.at_bandwidth(analysis, rows)
     guessed = bool(np.isin(rows, found.by_order).any())
