@@ -16,7 +16,7 @@ import pytest
 from tests.profiler.conftest import load
 from tracekit.profiler import export
 from tracekit.profiler.destination import NEEDED_BYTES, Destination, prepare, resolve
-from tracekit.profiler.environment import Rank
+from tracekit.profiler.environment import Rank, _cudnn
 from tracekit.profiler.errors import RecordError
 from tracekit.profiler.manifest import About, Manifest
 from tracekit.profiler.plan import Options
@@ -161,3 +161,10 @@ def test_a_rank_writes_its_own_file(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     trace = load(tmp_path / "trace-rank1.json.gz")
     assert (trace["tracekit"]["rank"], trace["tracekit"]["world_size"]) == (1, 2)
     assert (tmp_path / "manifest-rank1.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("number", "version"), [(91900, "9.19.0"), (90100, "9.1.0"), (8902, "8.9.2")]
+)
+def test_cudnn_versions(number: int, version: str) -> None:
+    assert _cudnn(number) == version

@@ -227,6 +227,20 @@ def test_a_forked_child_that_trains_records_nothing(tmp_path: Path, record_scrip
     assert (outcome.status, outcome.trouble) == (0, None)
 
 
+@pytest.mark.parametrize(
+    ("ending", "status"), [("", 0), ("sys.exit(5)", 5), ("raise ValueError", 1)]
+)
+def test_a_forked_child_that_runs_to_the_end(tmp_path: Path, ending: str, status: int) -> None:
+    (tmp_path / "train.py").write_text(
+        "import os, sys\nchild = os.fork()\n"
+        f"if child == 0:\n    pass\n    {ending}\n"
+        "else:\n    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))\n"
+    )
+    done = tracekit("profile", "train.py", cwd=tmp_path)
+    assert done.stdout == f"{status}\n"
+    assert done.stderr.count("nothing was recorded") == 1
+
+
 def test_a_script_that_runs_torch_profiler_itself(
     record_script: Record, capsys: pytest.CaptureFixture[str]
 ) -> None:

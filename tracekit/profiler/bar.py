@@ -66,6 +66,8 @@ class Bar:
     def finished(self) -> None:
         """The last step has ended."""
         self._done = self._total
+        if self._rich is None:
+            say("recorded" + (f", loss {self.loss:.4f}" if self.loss is not None else ""))
         self._draw("recorded")
 
     def _draw(self, text: str) -> None:

@@ -54,11 +54,17 @@ def versions() -> dict[str, str | None]:
         found["torch"] = str(torch.__version__)
         found["cuda"] = torch.version.cuda
         if device.cuda_in_use() and torch.backends.cudnn.is_available():
-            found["cudnn"] = str(torch.backends.cudnn.version())
+            found["cudnn"] = _cudnn(torch.backends.cudnn.version())
     triton = sys.modules.get("triton")
     if triton is not None:
         found["triton"] = getattr(triton, "__version__", None)
     return found
+
+
+def _cudnn(number: int) -> str:
+    """91900 to "9.19.0"; before version 9 the number had one digit less (8902 is 8.9.2)."""
+    unit = 10_000 if number >= 90_000 else 1_000
+    return f"{number // unit}.{number % unit // 100}.{number % 100}"
 
 
 def gpu() -> Gpu | None:

@@ -6,6 +6,7 @@ and `if __name__ == "__main__"` work as they do without us.
 
 from __future__ import annotations
 
+import builtins
 import contextlib
 import importlib.util
 import io
@@ -58,8 +59,7 @@ def load_script(script: str) -> Program:
 def load_module(name: str) -> Program:
     """A module by its name, or a package's `__main__`. Raises `RecordError` (usage)."""
     cwd = str(Path.cwd())
-    if not sys.path or sys.path[0] != cwd:
-        sys.path.insert(0, cwd)
+    sys.path.insert(0, cwd)
     try:
         spec = importlib.util.find_spec(name)
         if spec is not None and spec.submodule_search_locations is not None:
@@ -67,6 +67,8 @@ def load_module(name: str) -> Program:
             spec = importlib.util.find_spec(name)
     except (ImportError, ValueError, AttributeError) as error:
         raise RecordError(f"cannot find the module {name}: {error}", usage=True) from error
+    finally:
+        sys.path.remove(cwd)
     get_code = getattr(spec.loader, "get_code", None) if spec is not None else None
     if spec is None or get_code is None:
         raise RecordError(f"no module named {name}", usage=True)
@@ -87,7 +89,7 @@ def run(program: Program, arguments: Sequence[str]) -> ModuleType:
         __file__=program.file,
         __package__=program.package,
         __spec__=program.spec,
-        __builtins__=__builtins__,
+        __builtins__=builtins,
         __loader__=program.spec.loader
         if program.spec is not None
         else SourceFileLoader("__main__", program.file),
@@ -103,10 +105,10 @@ def run(program: Program, arguments: Sequence[str]) -> ModuleType:
 def _as_main(main: ModuleType, program: Program, arguments: Sequence[str]) -> Iterator[None]:
     before = sys.argv, list(sys.path), sys.modules["__main__"]
     sys.argv = [program.argv0, *arguments]
-    # `python SCRIPT` has the script's folder first, `python -m` the working directory
-    if sys.path and sys.path[0] == program.path0:
-        sys.path.pop(0)
-    sys.path.insert(0, program.path0)
+    if not sys.flags.safe_path:
+        # `python SCRIPT` has the script's folder first, `python -m` the working directory; the
+        # first entry now is that of the program that started us, which may still be imported
+        sys.path[:] = [program.path0, *sys.path[1:], *sys.path[:1]]
     sys.modules["__main__"] = main
     try:
         yield

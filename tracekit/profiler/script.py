@@ -119,12 +119,13 @@ def profile_script(
     except _Enough:
         pass
     except BaseException as error:
-        if os.getpid() != owner:
-            raise
         stop_after(recorder, type(error))
         status = exit_status(error)
     finally:
         watch.remove()
+    if os.getpid() != owner:
+        # a child the program forked has come to its end here; the recording is its parent's
+        raise SystemExit(status)
     return Outcome(status, recorder.recording, _trouble(watch), main)
 
 

@@ -138,7 +138,8 @@ def stop_after(recorder: Recorder, kind: type[BaseException]) -> Recording | Non
     try:
         return recorder.stop(why)
     except Exception as error:
-        say(f"the recording was lost: {error}")
+        recorder.trouble = f"the recording was lost: {error}"
+        say(recorder.trouble)
         return recorder.recording
 
 
