@@ -12,7 +12,6 @@ import numpy.typing as npt
 
 from tracekit.analysis.device_peaks import Peaks, peaks_of
 from tracekit.analysis.opargs import Tensor, memory_format, tensors
-from tracekit.replay.edits import Edits
 from tracekit.trace.table import Bools, Ints, Strings, Table
 
 if TYPE_CHECKING:
@@ -70,11 +69,12 @@ class Conversions:
                     counted[" > ".join(names)] += n
         return tuple(f"{n:,} x {name}" for name, n in counted.most_common(4))
 
-    def at_bandwidth(self, analysis: Analysis, rows: Ints) -> Edits:
-        """The copies kept, at the device's copy bandwidth; no change where that is unknown."""
+    def at_bandwidth(self, analysis: Analysis, rows: Ints) -> tuple[Ints, Ints]:
+        """Those of the copies whose sizes are recorded, and their durations at the device's copy
+        bandwidth, ns; none for an unknown device."""
         peaks = device_peaks(analysis)
         if peaks is None:
-            return Edits()
+            return np.empty(0, np.int64), np.empty(0, np.int64)
         gpu, ops = analysis.trace.table("gpu"), analysis.trace.table("ops")
         op = analysis.links.gpu_op[rows]
         rows, op = rows[op >= 0], op[op >= 0]
@@ -83,7 +83,7 @@ class Conversions:
             moved = found[0].bytes + found[1].bytes if len(found) >= 2 else 0
             if moved:
                 new[which] = np.minimum(new[which], int(moved / peaks.copy_bandwidth))
-        return Edits(resize_gpu=rows, resize_ns=new)
+        return rows, new
 
 
 @dataclass(frozen=True)

@@ -206,7 +206,7 @@ def _hidden(
     """The model is channels-last and something hands the convolution NCHW."""
     evidence = _evidence(analysis, rows, total, *found.describe(analysis, rows))
     removed = Edits(remove_gpu=rows, remove_host=dispatch_time(analysis, rows))
-    at_bandwidth = found.at_bandwidth(analysis, rows)
+    kept, at_bandwidth = found.at_bandwidth(analysis, rows)
     guessed = bool(np.isin(rows, found.by_order).any())
     facts = convolution_facts(analysis, rows)
     culprit = facts.norm if facts.norm_returns_nchw else "an op between two convolutions"
@@ -229,7 +229,7 @@ def _hidden(
         where_of(analysis, rows, f"{evidence.counts['kernels a step']:g} copies before gradients"),
         (_NHWC_NORM, _KEEP_FORMAT),
         "low" if guessed else "high",
-        at_bandwidth,
+        Edits(resize_gpu=kept, resize_ns=at_bandwidth),
         removed,
     )
 
