@@ -6,7 +6,7 @@ import numpy as np
 
 from tests.builders import AUTOGRAD, MUL, TraceBuilder
 from tracekit.analysis.analysis import Analysis
-from tracekit.analysis.where import where_of
+from tracekit.detectors.place import where_of
 
 
 def test_chain_module_phase_and_line() -> None:

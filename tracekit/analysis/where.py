@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
-from tracekit.detectors.finding import Where
 from tracekit.trace.table import Ints, Table
 
 if TYPE_CHECKING:
@@ -65,30 +64,29 @@ def place_of(analysis: Analysis, op_row: int) -> Place:
     return Place(chain, phase, "/".join(modules) or None, file, line)
 
 
-def where_of(analysis: Analysis, gpu_rows: Ints, text: str | None = None) -> Where:
-    """One summary for many GPU rows: their commonest op chain, phase, module and line, each taken
-    from a sample of at most 32 rows, the longest-running ones.
+def common_place(analysis: Analysis, gpu_rows: Ints) -> Place:
+    """One place for many GPU rows: their commonest op chain, phase, module and line, each taken
+    from a sample of at most 32 rows, the longest-running ones. Rows without an op are left out.
 
     Args:
         gpu_rows: rows of `gpu`.
-        text: the phrase to show; by default the innermost op and phase.
     """
-    gpu = analysis.trace.table("gpu")
-    order = np.argsort(-gpu.ints("dur")[gpu_rows], kind="stable")
-    return where_of_ops(analysis, analysis.links.gpu_op[gpu_rows[order[:_SAMPLE]]], text)
+    duration = analysis.trace.table("gpu").ints("dur")[gpu_rows]
+    order = np.argsort(-duration, kind="stable")[:_SAMPLE]
+    return common_place_of_ops(analysis, analysis.links.gpu_op[gpu_rows[order]])
 
 
-def where_of_ops(analysis: Analysis, op_rows: Ints, text: str | None = None) -> Where:
-    """The same for rows of `ops` (-1 where unknown)."""
+def common_place_of_ops(analysis: Analysis, op_rows: Ints) -> Place:
+    """The same for rows of `ops` (-1 where unknown), the first 32 of them."""
     places = [place_of(analysis, int(r)) for r in op_rows[:_SAMPLE] if r >= 0]
-    if not places:
-        return Where(text or "no op recorded")
-    chain = _commonest([p.ops for p in places]) or ()
-    phase = _commonest([p.phase for p in places])
-    module = _commonest([p.module for p in places])
     spot = _commonest([(p.file, p.line) if p.file else None for p in places])
-    shown = text or (f"{chain[-1]}, {phase}" if phase else chain[-1])
-    return Where(shown, chain, module, phase, spot[0] if spot else None, spot[1] if spot else None)
+    return Place(
+        _commonest([p.ops for p in places]) or (),
+        _commonest([p.phase for p in places]),
+        _commonest([p.module for p in places]),
+        spot[0] if spot else None,
+        spot[1] if spot else None,
+    )
 
 
 def _commonest(values: Sequence[T | None]) -> T | None:

@@ -44,8 +44,8 @@ import numpy as np
 
 from tracekit.analysis.chains import Chain, find_chains, fused_bytes
 from tracekit.analysis.layout import device_peaks, dispatch_time
-from tracekit.analysis.where import where_of
 from tracekit.detectors.finding import Detection, Draft, Evidence, Fix, Undetermined
+from tracekit.detectors.place import where_of
 from tracekit.replay.edits import Edits
 from tracekit.trace.table import Ints
 

@@ -56,8 +56,8 @@ from tracekit.analysis.layout import (
     find_conversions,
     slow_norms,
 )
-from tracekit.analysis.where import where_of
 from tracekit.detectors.finding import Detection, Draft, Evidence, Fix, Undetermined
+from tracekit.detectors.place import where_of
 from tracekit.replay.edits import Edits
 from tracekit.trace.table import Ints
 
