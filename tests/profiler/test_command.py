@@ -84,3 +84,10 @@ def test_importing_the_recorder_imports_no_torch(tmp_path: Path) -> None:
         "print([m for m in ('torch', 'numpy', 'rich', 'msgspec', 'pandas') if m in sys.modules])"
     )
     assert python("-c", code, cwd=tmp_path).stdout == "[]\n"
+
+
+def test_the_top_level_name() -> None:
+    import tracekit
+    from tracekit import profiler
+
+    assert tracekit.profile is profiler.profile
