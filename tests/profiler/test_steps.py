@@ -141,7 +141,8 @@ def test_one_step_for_each_outermost_step(tmp_path: Path, record_script: Record,
     assert trace["tracekit"]["phases"] == {"wait": 2, "measure": 3, "warmup": 1, "steps": 2}
 
 
-# torch's own, on the way to compiling an optimizer
+# the warning is torch's own, on the way to compiling an optimizer
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated:DeprecationWarning")
 def test_a_compiled_optimizer_beside(record_script: Record) -> None:
     outcome = record_script(COMPILED_BESIDE)
