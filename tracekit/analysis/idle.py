@@ -3,8 +3,8 @@
 A gap ends with some GPU work. If that work spent most of the gap in the queue, the device itself
 was slow to start it (`device`: latency between queued kernels, waits on another stream). Where
 that lasts beyond belief the recording is to blame, not the device: kernels are missing from it (a
-graph replay recorded in part), and the cause is `unknown`. Otherwise the host was late, and the cause is what the host did between the moment the GPU ran dry
-and the launch that ended the gap:
+graph replay recorded in part), and the cause is `unknown`. Otherwise the host was late, and the
+cause is what it did between the moment the GPU ran dry and the launch that ended the gap:
 
 - `host_sync`: it was blocked in a wait for the GPU when the GPU ran dry;
 - `allocator`: most of the time went to cudaMalloc / cudaFree and their kin;
@@ -129,11 +129,13 @@ def _idle(analysis: Analysis) -> tuple[Ints, Ints, Ints]:
     if analysis.device < 0:  # no GPU: each step is one stretch of host time
         return steps.start, steps.end, np.arange(len(steps))
     start, end = complement(analysis.busy.busy, int(steps.start[0]), int(steps.end[-1]))
-    borders = steps.end[:-1]
+    # Windows touch, unless no step launched anything: what lies between CPU marks is no step's.
+    borders = np.unique(np.concatenate([steps.end[:-1], steps.start[1:]]))
     cut = borders[(np.searchsorted(start, borders) > np.searchsorted(end, borders, "right"))]
     start, end = np.sort(np.append(start, cut)), np.sort(np.append(end, cut))
     step = np.minimum(np.searchsorted(steps.end, start, "right"), len(steps) - 1)
-    return start, end, step
+    inside = start >= steps.start[step]
+    return start[inside], end[inside], step[inside]
 
 
 def _inside_graph(analysis: Analysis, next_gpu: Ints) -> Bools:
@@ -175,7 +177,7 @@ def _host_causes(
     cause[quiet & to_device & (next_gpu >= 0)] = CAUSES.index("input")
     for name, busy in (
         ("input", _named(trace, _LOADER)),
-        ("compilation", _compiling(trace)),
+        ("compilation", compiling(trace)),
     ):
         cause[late & (covered(busy, start, until) > MAJORITY * length)] = CAUSES.index(name)
 
@@ -231,7 +233,8 @@ def _named(trace: Trace, pattern: re.Pattern[str]) -> Intervals:
     return union(np.concatenate(starts), np.concatenate(ends))
 
 
-def _compiling(trace: Trace) -> Intervals:
+def compiling(trace: Trace) -> Intervals:
+    """When the host compiled, autotuned or loaded GPU code, as far as the recording names it."""
     starts, ends = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
     for kind in ("annotations", "ops", "python"):
         table = trace.table(kind)
