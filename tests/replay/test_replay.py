@@ -9,7 +9,8 @@ from tests.builders import ADD, TraceBuilder
 from tests.replay.programs import KERNELS, model, program
 from tracekit.analysis.analysis import Analysis
 from tracekit.replay.edits import Edits, Graphed
-from tracekit.replay.engine import GRAPH_GAP_NS, run, solve_overhead
+from tracekit.replay.engine import run, solve_overhead
+from tracekit.replay.plan import GRAPH_GAP_NS
 
 
 def us(step_ms: float) -> float:

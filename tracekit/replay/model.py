@@ -29,7 +29,7 @@ from tracekit.trace.table import Bools, Floats, Ints
 if TYPE_CHECKING:
     from tracekit.analysis.analysis import Analysis
 
-MAX_ROWS = 12_000
+MAX_ROWS = 8_000
 """GPU rows modelled, unless one step alone has more"""
 WAIT_CALL_NS = 4_000
 """host time of a wait call that has nothing to wait for"""
@@ -163,7 +163,9 @@ def build(analysis: Analysis) -> StepModel | None:
         first_step=lo,
         recorded_ns=steps.wall_ns[lo:hi],
         call_row=call_row,
-        call_step=np.searchsorted(steps.mark_start, start, "right") - 1 - lo,
+        call_step=np.clip(
+            np.searchsorted(steps.mark_start, start, "right") - 1 - lo, 0, hi - lo - 1
+        ),
         call_pred=pred,
         call_lead=lead,
         call_anchor=previous,

@@ -1,0 +1,148 @@
+"""A `StepModel` with edits applied: the arrays that the engines run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tracekit.analysis.intervals import covered, union
+from tracekit.replay.edits import Edits
+from tracekit.replay.model import StepModel
+from tracekit.trace.table import Bools, Ints
+
+QUEUE_DEPTH = 1_000
+"""launches a stream's queue takes before the launching host blocks (CUDA: about 1,024)"""
+OVERHEAD_LIMIT = 0.9
+"""share of the host time covered by recorded events that the profiler's overhead may take off"""
+GRAPH_LAUNCH_NS = 12_000
+GRAPH_NODE_NS = 150
+"""host time of one graph launch, and per kernel in it (CUDA 12.6 and later: constant part 2.5 us
+plus about 1 ns a node on the CPU for straight-line graphs; older drivers near 200 ns a node)"""
+GRAPH_GAP_NS = 600
+"""between two kernels of a graph as recorded on an H200 (0.25 us without the profiler)"""
+GRAPH_GAP_UNPROFILED_NS = 250
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The model's arrays after the edits."""
+
+    lead: Ints
+    wait_work: Ints
+    is_wait: Bools
+    wait_tail: Ints
+    wait_idle: Ints
+    dur: Ints
+    alive: Bools
+    offset: Ints
+    gap: Ints
+    call: Ints
+    after: Ints
+    """as the model's, without joins that an edit has turned around"""
+    tail_ns: int
+
+
+def plan(model: StepModel, edits: Edits, overhead_ns: float, unprofiled: bool) -> Plan:
+    dur, alive = model.work_dur.copy(), np.ones(len(model.work_row), bool)
+    position = _positions(model.work_row)
+    for row, new in zip(edits.resize_gpu.tolist(), edits.resize_ns.tolist(), strict=True):
+        at = position.get(row)
+        if at is not None:
+            dur[at] = new
+    for row in edits.remove_gpu.tolist():
+        at = position.get(row)
+        if at is not None:
+            alive[at] = False
+
+    is_wait, wait_idle = model.is_wait.copy(), model.wait_idle
+    wait_work = model.wait_work.copy()
+    dropped = np.isin(model.call_row, edits.drop_waits)
+    wait_work[dropped] = -1
+    wait_idle = np.where(dropped, np.minimum(wait_idle, 5_000), wait_idle)
+
+    # Host time that no longer passes: calls left without work, and what the edits name.
+    has_work = np.zeros(len(model.call_row), bool)
+    has_work[model.work_call[alive]] = True
+    had_work = np.zeros(len(model.call_row), bool)
+    had_work[model.work_call] = True
+    gone = had_work & ~has_work & ~is_wait
+    spans = [
+        np.stack([model.call_start[gone], (model.call_start + model.call_dur)[gone]], axis=1),
+        edits.remove_host[:, 1:],
+    ]
+    offset, gap, call = model.work_offset.copy(), model.work_gap.copy(), model.work_call.copy()
+    added = np.zeros(len(model.call_row), np.int64)
+    between = GRAPH_GAP_UNPROFILED_NS if unprofiled else GRAPH_GAP_NS
+    for graph in edits.graphs:
+        spans.append(_graph(model, graph.gpu_rows, alive, offset, gap, call, added, between))
+
+    lead = model.call_lead.astype(np.float64)
+    if overhead_ns > 0:
+        cut = np.minimum(model.host_events * overhead_ns, OVERHEAD_LIMIT * model.host_covered)
+        lead = lead - cut
+    removed = np.concatenate(spans)
+    if len(removed):
+        away = union(removed[:, 0], removed[:, 1])
+        share = 1.0 - covered(away, model.call_anchor, model.call_start) / np.maximum(
+            model.call_lead, 1
+        )
+        lead = lead * np.clip(share, 0.0, 1.0)
+    return Plan(
+        lead=np.rint(lead).astype(np.int64) + added,
+        wait_work=wait_work,
+        is_wait=is_wait,
+        wait_tail=model.wait_tail,
+        wait_idle=wait_idle,
+        dur=dur,
+        alive=alive,
+        offset=offset,
+        gap=gap,
+        call=call,
+        after=_joins(model, call, alive),
+        tail_ns=model.tail_ns,
+    )
+
+
+def _positions(rows: Ints) -> dict[int, int]:
+    return {row: at for at, row in enumerate(rows.tolist())}
+
+
+def _graph(
+    model: StepModel,
+    gpu_rows: Ints,
+    alive: Bools,
+    offset: Ints,
+    gap: Ints,
+    call: Ints,
+    added: Ints,
+    between: int,
+) -> Ints:
+    """Hang the rows of each step on their first call; returns the host spans that go away."""
+    chosen = np.isin(model.work_row, gpu_rows) & alive
+    spans: list[tuple[int, int]] = []
+    for step in np.unique(model.call_step[model.work_call[chosen]]).tolist():
+        works = np.flatnonzero(chosen & (model.call_step[model.work_call] == step))
+        calls = np.unique(model.work_call[works])
+        kept = np.ones(len(model.call_row), bool)
+        kept[calls] = False
+        first, last = int(calls[0]), int(calls[-1])
+        at = int(model.call_start[first])
+        for other in np.flatnonzero(kept[first:last]) + first:
+            spans.append((at, int(model.call_start[other])))
+            at = int(model.call_start[other] + model.call_dur[other])
+        spans.append((at, int(model.call_start[last] + model.call_dur[last])))
+        call[works] = first
+        offset[works] = int(np.median(model.work_offset))
+        gap[works] = np.minimum(between, np.maximum(gap[works], between * (gap[works] >= 0)))
+        added[first] += GRAPH_LAUNCH_NS + GRAPH_NODE_NS * len(works)
+    return np.array(spans, np.int64).reshape(-1, 2)
+
+
+def _joins(model: StepModel, call: Ints, alive: Bools) -> Ints:
+    """What each work waits for on another stream: not what is gone, nor what is now launched
+    after it (it has moved into a graph that is launched earlier)."""
+    other = np.maximum(model.work_after, 0)
+    keep = (model.work_after >= 0) & alive[other] & (call[other] <= call)
+    after: Ints = np.where(keep, model.work_after, -1)
+    return after
