@@ -30,7 +30,7 @@ def assert_times(trace, ids=range(COUNT)):
     """The events of these positions are there with their own times (from event 0's)."""
     table = trace.table("ops")
     assert table.ints("id").tolist() == list(ids)
-    assert table.ts.tolist() == [i * 10_000 + i for i in ids]
+    assert table.ts.tolist() == [i * 10_000 + i % 1000 for i in ids]
     assert table.ints("dur").tolist() == [1500] * len(list(ids))
 
 
@@ -211,7 +211,7 @@ def test_a_damaged_header(header):
 @settings(max_examples=150, deadline=None)
 @given(st.data())
 def test_events_that_the_damage_does_not_touch_are_read(data):
-    """Overwrite one stretch with anything: the events outside of it are all read, at their times."""
+    """Overwrite one stretch with anything: the events outside it are all read, at their times."""
     sound = SOUND.encode()
     first, end = sound.index(b"[") + 1, sound.rindex(b"]")
     start = data.draw(st.integers(first, end - 1))
@@ -246,9 +246,9 @@ def ends_the_list(junk: bytes) -> bool:
 def test_damage_in_every_event_stays_linear():
     """No time is measured: quadratic behaviour would show as minutes."""
     for name in ('a "b" c', r"x\y", "a\x01"):
-        trace = load(document([op(i, name) for i in range(4000)]))
-        assert len(trace.table("ops")) == 4000
-    trace = load(document([op(i).replace('"dur"', '"dur') for i in range(3000)] + [op(1)]))
+        trace = load(document([op(i, name) for i in range(1500)]))
+        assert len(trace.table("ops")) == 1500
+    trace = load(document([op(i).replace('"dur"', '"dur') for i in range(1500)] + [op(1)]))
     assert len(trace.table("ops")) == 1
-    assert trace.health.events_skipped == 3000
+    assert trace.health.events_skipped == 1500
     assert len(trace.health.damage) == 1000

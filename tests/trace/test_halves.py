@@ -53,7 +53,7 @@ def assert_same(one, other):
 def events(count):
     kernel = op(0).replace("cpu_op", "kernel").replace('"Input Dims"', '"stream": 7, "grid"')
     meta = (
-        '  {"name": "thread_name", "ph": "M", "ts": 0, "pid": 1, "tid": 2, "args": {"name": "t"}}'
+        '  {\n    "name": "thread_name", "ph": "M", "ts": 0, "pid": 1, "tid": 2, "args": {"name": "t"}}'
     )
     return [op(i, f"op{i % 17}") if i % 3 else kernel for i in range(count)] + [meta]
 

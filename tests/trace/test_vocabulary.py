@@ -24,8 +24,8 @@ KINDS = {
     "wait_event": "cudaStreamWaitEvent hipStreamWaitEvent cuStreamWaitEvent",
     "record_event": "cudaEventRecord cudaEventRecordWithFlags hipEventRecord recordEvent",
     "query": "cudaEventQuery cudaStreamQuery hipEventQuery",
-    "alloc": "cudaMalloc cudaMallocAsync hipMalloc cudaHostAlloc hipExtMallocWithFlags cuMemAlloc_v2"
-    " cuMemCreate cudaMallocHost",
+    "alloc": "cudaMalloc cudaMallocAsync hipMalloc cudaHostAlloc hipExtMallocWithFlags"
+    " cuMemAlloc_v2 cuMemCreate cudaMallocHost",
     "free": "cudaFree cudaFreeAsync hipFree cuMemFree_v2 cudaFreeHost",
     "module_load": "hipModuleLoadData cuModuleLoadData cuModuleLoadDataEx cuLibraryLoadData",
     "other": "cudaFuncGetAttributes cudaGetDevice cudaStreamIsCapturing cudaEventDestroy INVALID"

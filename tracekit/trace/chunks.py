@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tracekit.trace.layout import Boundaries, Start, find_start
+from tracekit.trace.other import known_other
 
 LONGEST = 32 << 20
 _SEPARATORS = b" \t\r\n,"
@@ -54,12 +55,13 @@ class Chunks:
     def _open(self) -> None:
         text = b""
         for block in self._blocks:
+            since = len(text)
             text += block
-            self.start = find_start(text, False)
-            if self.start is not None or len(text) >= LONGEST:
+            self.start = find_start(text, since, False)
+            if self.start is not None or len(text) >= LONGEST or known_other(text):
                 break
         if self.start is None:
-            self.start = find_start(text, True)
+            self.start = find_start(text, 0, True)
         self.head = text if self.start is None else self.start.head
         if self.start is not None:
             self._offset = self.start.at

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -39,5 +40,7 @@ class Interner(dict[Any, int]):
 def text_of(value: Any) -> str:
     """A field's text: raw JSON is bytes, and a number where a text was due keeps its digits."""
     if isinstance(value, bytes):
-        return value.decode("utf-8", "replace")
+        text = value.decode("utf-8", "replace")
+        # an indented file: one line, as Kineto writes it
+        return json.dumps(json.loads(text), ensure_ascii=False) if "\n" in text else text
     return value if isinstance(value, str) else str(value)

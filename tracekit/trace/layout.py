@@ -16,6 +16,7 @@ EVENT_START = re.compile(rb'\{(\s*)"' + EVENT_KEYS + rb'"\s*:')
 _ARRAY = re.compile(rb'"traceEvents"\s*:\s*\[')
 _ANY_BOUNDARY = re.compile(rb'\}\s*,\s*(?=\{\s*"' + EVENT_KEYS + rb'"\s*:)')
 _SURE_EVENT = re.compile(rb'\{(?:[^{}"]|"[^"\n]*")*?"ph"\s*:\s*"[A-Za-z]"')
+_LEAD = re.compile(rb"[\xef\xbb\xbf \t\r\n\0]*")
 _FIRST = re.compile(rb'\s*(\{\s*"' + EVENT_KEYS + rb'"\s*:)')
 
 
@@ -30,26 +31,28 @@ class Start:
     damaged: str | None = None
 
 
-def find_start(text: bytes, complete: bool) -> Start | None:
+def find_start(text: bytes, since: int, complete: bool) -> Start | None:
     """Where the events of a trace begin; None when `text` does not tell.
 
     Args:
         text: the first bytes of the file.
+        since: how many of them were looked through before.
         complete: whether these are all of its bytes (or as many as one cares to look through).
     """
-    lead = text.lstrip(b"\xef\xbb\xbf \t\r\n\0")
-    if lead.startswith(b"["):
-        at = len(text) - len(lead) + 1
-        if _FIRST.match(text, at) or (complete and not lead[1:].strip(b" \t\r\n]")):
+    lead = _LEAD.match(text)
+    at = lead.end() if lead else 0
+    if text.startswith(b"[", at):
+        at += 1
+        if _FIRST.match(text, at) or (complete and not text[at:].strip(b" \t\r\n]")):
             return Start(text[:at], at)
         if not complete:
             return None
-    found = _ARRAY.search(text)
+    found = _ARRAY.search(text, max(0, since - 64))
     if found:
         return Start(text[: found.end()], found.end())
-    if not complete:
+    if not complete or b'"ph"' not in text:
         return None
-    sure = _SURE_EVENT.search(text[: 64 << 20])
+    sure = _SURE_EVENT.search(text)
     if sure is None:
         return None
     return Start(b"", sure.start(), "the text before the first event is damaged")

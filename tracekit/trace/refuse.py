@@ -4,29 +4,9 @@ from __future__ import annotations
 
 import re
 
+from tracekit.trace.other import BINARY, known_other
 from tracekit.trace.sources import Source
 
-_LOOKS_LIKE = [
-    (re.compile(rb"\A\s*\[\s*\[\s*-?\d+\s*,\s*\d+\s*,"), "a memory timeline of torch.profiler"),
-    (re.compile(rb'\A\s*\[\s*\[\s*\d[^{]*\]\s*,\s*\[\s*\['), "a memory timeline of torch.profiler"),
-    (re.compile(rb'\A\s*\{\s*"rocprofiler-sdk-tool"'), "rocprof output (rocprofv3)"),
-    (re.compile(rb'\A\s*\{[^\[]*"schema"\s*:\s*"[\d.]+'), "a PyTorch execution trace"),
-    (re.compile(rb'"nodes"\s*:\s*\[\s*\{'), "a PyTorch execution trace"),
-    (re.compile(rb'"segments"\s*:\s*\[|"device_traces"\s*:'), "a CUDA memory snapshot"),
-    (re.compile(rb'"cells"\s*:\s*\[|"nbformat"'), "a Jupyter notebook"),
-    (re.compile(rb"\A\s*<(?:!DOCTYPE|html|\?xml)", re.I), "a web page or XML"),
-    (re.compile(rb"\AversION|\Aversion https://git-lfs"), "a Git LFS pointer, not the file itself"),
-]  # fmt: skip
-_BINARY = [
-    (b"PK\x03\x04", "a zip archive"),
-    (b"\x7fELF", "a program"),
-    (b"SQLite format 3", "an SQLite database (nsys or rocprof)"),
-    (b"BZh", "bzip2, which is not read here: unpack it"),
-    (b"\xfd7zXZ", "xz, which is not read here: unpack it"),
-    (b"\x80\x04", "a Python pickle"),
-    (b"\x80\x02", "a Python pickle"),
-    (b"\x89PNG", "a PNG image"),
-]
 _WANTED = 'tracekit reads what torch.profiler exports: JSON with a list "traceEvents"'
 
 
@@ -39,13 +19,13 @@ def not_a_trace(stream: Source, head: bytes) -> str:
         if stream.packed:
             return f"{stream.name}: is empty (a {stream.packed} stream of 0 bytes)."
         return f"{stream.name}: is empty (0 bytes)."
-    for magic, what in _BINARY:
+    for magic, what in BINARY:
         if head.startswith(magic):
             return f"{stream.name}: is {what}{kind}, not a trace; {_WANTED}."
     sample = head[: 1 << 16]
-    for pattern, what in _LOOKS_LIKE:
-        if pattern.search(sample):
-            return f"{stream.name}: looks like {what}, not a profiler trace; {_WANTED}."
+    other = known_other(sample)
+    if other:
+        return f"{stream.name}: looks like {other}, not a profiler trace; {_WANTED}."
     if not head.strip(b" \t\r\n\0"):
         return f"{stream.name}: holds only blanks or NUL bytes{kind} ({len(head)} bytes)."
     lead = head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1]

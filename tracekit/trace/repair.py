@@ -38,6 +38,10 @@ _FIXES = (
     (mend.mend_event, mend.mend_quotes, mend.mend_lines),
 )
 _HOLE = b"\0" * 8
+_MORE_KEYS = re.compile(rb'\]\s*,\s*"[^"\\]{1,60}"\s*:')
+_BETWEEN = b" \t\r\n,"
+CUT_SHORT = "the file ends in the middle of an event"
+NO_COMMA = "a comma missing between events"
 LOST = "unreadable event"
 CUT_ARGS = "args unreadable from the damage on"
 
@@ -92,32 +96,203 @@ def repair(text: bytes, last: bool, gap: bytes | None = None) -> Repaired:
         text: the chunk, without the brackets around it.
         last: whether the file ends with it.
         gap: what this file writes between an event's brace and its first key; what begins
-            otherwise is then an object among an event's args.
+            otherwise is first taken for an object among an event's args.
     """
-    out = Repaired()
-    starts = _starts(text, gap)
-    if not starts:
+    return _Repair(text, last, gap).run()
+
+
+class _Repair:
+    """The repair of one chunk; `inner` if of a part of one, which nothing continues."""
+
+    def __init__(self, text: bytes, last: bool, gap: bytes | None, inner: bool = False) -> None:
+        self._text = text
+        self._last = last
+        self._gap = gap
+        self._inner = inner
+        self._starts = _starts(text, gap)
+        self._out = Repaired()
+
+    def run(self) -> Repaired:
+        text, out = self._text, self._out
+        if not self._starts:
+            self._no_event()
+            return out
+        if text[: self._starts[0]].strip(_BETWEEN):
+            self._junk(0)
+        self._starts.append(len(text))
+        index = 0
+        while index < len(self._starts) - 1 and out.tail is None and not out.rest:
+            index = self._segment(index)
+        return out
+
+    def _no_event(self) -> None:
+        text = self._text
         end = _END.match(text.lstrip())
         if end or not text.strip(b" \t\r\n\0,]"):
-            out.tail = text.lstrip().removeprefix(b"]") if last or end else None
+            if end or self._last:
+                self._out.tail = text.lstrip().removeprefix(b"]")
+        elif self._last and text.lstrip().startswith(b"{"):
+            self._fault(0)
+            self._out.lost.append((0, CUT_SHORT))
         else:
-            out.first = 0
-            out.lost.append((0, "" if not last else _junk_or_cut(text)))
-        return out
-    if text[: starts[0]].strip(b" \t\r\n,"):
-        out.first = 0
-        out.lost.append((0, ""))
-    starts.append(len(text))
-    index = 0
-    while index < len(starts) - 1:
-        index = _segment(text, starts, index, last, out)
-        if out.tail is not None or out.rest:
-            break
-    return out
+            self._junk(0)
 
+    def _segment(self, index: int) -> int:
+        """Reads the event at starts[index]; the index of the next one to read."""
+        text, out = self._text, self._out
+        start, stop = self._starts[index], self._starts[index + 1]
+        hole = text.find(_HOLE, start, stop)
+        if hole >= 0:
+            self._before_hole(start, hole)
+            return index + 1
+        body = text[start:stop].rstrip(_BETWEEN)
+        if _readable(body):
+            out.events.append(body)
+            if stop < len(text) and not text[start + len(body) : stop].strip():
+                self._fault(start + len(body))
+                out.mended[NO_COMMA] += 1
+            return index + 1
+        end, in_string = _balanced(text, start, stop)
+        if end < 0 and not in_string and body.endswith(b"["):
+            # an array of objects among its args: the next event's start is still part of this one
+            end, _ = _balanced(text, start, min(len(text), start + _LONGEST_EVENT))
+            while index + 1 < len(self._starts) - 1 and self._starts[index + 1] < end:
+                index += 1
+            stop = self._starts[index + 1]
+        if end > 0:
+            clean = self._clean(text[start:end])
+            if clean:
+                if clean != text[start:end]:
+                    self._fault(start)
+                out.events.append(clean)
+                self._after(end, stop)
+                return index + 1
+        continued = stop == len(text) and not self._last and not self._inner
+        if continued and start > 0 and stop - start < _LONGEST_EVENT:
+            # perhaps cut at a boundary that was none; read again with what follows
+            out.rest = text[start:]
+            return index + 1
+        self._broken(start, stop)
+        return index + 1
 
-def _junk_or_cut(text: bytes) -> str:
-    return "the file ends in the middle of an event" if text.lstrip().startswith(b"{") else ""
+    def _broken(self, start: int, stop: int) -> None:
+        """An event that is damaged in itself, up to the next one's start."""
+        text, out = self._text, self._out
+        self._fault(start)
+        body = text[start:stop].rstrip(_BETWEEN)
+        ending = _END.search(body)
+        event = body[: ending.start()].rstrip() if ending else body
+        clean = self._clean(event)
+        if not clean:
+            others = [at for at in _starts(event, None) if at > 0] if self._gap is not None else []
+            if others:
+                self._broken(start, start + others[0])
+                self._part(start + others[0], stop)
+                return
+            clean = self._cut(event)
+        if clean or b'"ph"' in event:
+            out.events.append(clean)
+        if not clean and b'"ph"' in event:
+            cut_short = self._last and stop == len(text) and not event.endswith(b"}")
+            out.lost.append((start, CUT_SHORT if cut_short else LOST))
+        elif not clean:
+            out.lost.append((start, ""))  # not even part of an event
+        if ending:
+            out.tail = text[start + ending.start() + 1 :]
+
+    def _before_hole(self, start: int, hole: int) -> None:
+        """An event behind which a run of NUL bytes stands, as a lost block of a disk leaves it:
+        what follows the run belongs to another event."""
+        self._fault(hole)
+        body = self._text[start:hole].rstrip(_BETWEEN)
+        clean = body if _readable(body) else self._cut(body)
+        self._out.events.append(clean)
+        self._out.lost.append((hole, "" if clean else LOST))
+
+    def _after(self, end: int, stop: int) -> None:
+        """Judges what stands between an event and the next."""
+        text, out = self._text, self._out
+        mark = text[end:stop].strip()
+        if mark == b"," or (not mark and stop == len(text)):
+            return
+        listed = mark.lstrip(_BETWEEN)
+        if listed.startswith(b"]") and self._ends_list(listed):
+            if mark != listed:
+                self._fault(end)
+                out.mended[mend.COMMA] += 1
+            out.tail = text[text.index(b"]", end) + 1 :]
+        elif not listed:
+            self._fault(end)
+            out.mended[mend.COMMA if mark else NO_COMMA] += 1
+        elif self._gap is not None and _starts(listed, None):
+            self._part(end, stop)
+        else:
+            self._junk(end)
+
+    def _ends_list(self, text: bytes) -> bool:
+        """Whether the `]` before `text` closes the event array, not an array among some args."""
+        if _END.match(text):
+            return True
+        if self._gap is not None and b"\n" in self._gap and _MORE_KEYS.match(text):
+            return True  # where events take several lines, what just closed was one of them
+        return self._last and not self._inner and _is_tail(text[1:])
+
+    def _part(self, start: int, stop: int) -> None:
+        """Events laid out in another way than the file's others (a merged file)."""
+        text, out = self._text, self._out
+        part = _Repair(text[start:stop], self._last and stop == len(text), None, inner=True).run()
+        out.events += part.events
+        out.lost += [(start + at, cause) for at, cause in part.lost]
+        out.mended.update(part.mended)
+        if part.first >= 0:
+            self._fault(start + part.first)
+        if part.tail is not None:
+            out.tail = part.tail + text[stop:]
+
+    def _fault(self, at: int) -> None:
+        if self._out.first < 0:
+            self._out.first = at
+
+    def _junk(self, at: int) -> None:
+        self._fault(at)
+        self._out.lost.append((at, ""))
+
+    def _clean(self, event: bytes) -> bytes:
+        """The event as valid JSON of the expected types, mended where need be; b"" if it cannot
+        be."""
+        if _readable(event):
+            return event
+        for fixes in _FIXES:
+            done: Counter[str] = Counter()
+            fixed = event
+            for fix in fixes:
+                fixed = fix(fixed, done)
+            if not _readable(fixed):
+                fixed = coerce(fixed, done)
+            if fixed and _readable(fixed):
+                self._out.mended.update(+done)
+                return fixed
+        return b""
+
+    def _cut(self, event: bytes) -> bytes:
+        """The event with what its args hold before the damage; b"" if the damage lies elsewhere."""
+        args = _ARGS.search(event)
+        if args is None:
+            return b""
+        done: Counter[str] = Counter()
+        front = mend.mend_event(event[: args.start()] + b"}", done)
+        if not _readable(front):
+            front = mend.mend_quotes(front, done)
+            if not _readable(front):
+                return b""
+        inner = event[args.end() :]
+        self._out.mended.update(+done)
+        self._out.mended[CUT_ARGS] += 1
+        for comma in reversed([m.start() for m in re.finditer(b",", inner[:65536])][:400]):
+            whole = front[:-1] + b', "args": {' + inner[:comma] + b"}}"
+            if _readable(whole):
+                return whole
+        return front
 
 
 def _starts(text: bytes, gap: bytes | None) -> list[int]:
@@ -133,84 +308,6 @@ def _starts(text: bytes, gap: bytes | None) -> list[int]:
     return found if found or gap is None else _starts(text, None)
 
 
-def _segment(text: bytes, starts: list[int], index: int, last: bool, out: Repaired) -> int:
-    """Reads the event at starts[index]; the index of the next one to read."""
-    start, stop = starts[index], starts[index + 1]
-    hole = text.find(_HOLE, start, stop)
-    if hole >= 0:
-        _with_hole(text[start:hole].rstrip(b" \t\r\n,"), start, hole, out)
-        return index + 1
-    body = text[start:stop].rstrip(b" \t\r\n,")
-    if _readable(body):
-        out.events.append(body)
-        if stop < len(text) and not text[start + len(body) : stop].strip():
-            _fault(out, start + len(body))
-            out.mended["a comma missing between events"] += 1
-        return index + 1
-    end, in_string = _balanced(text, start, stop)
-    if end < 0 and not in_string and text[start:stop].rstrip().endswith(b"["):
-        # an array of objects among its args: what looked like the next event is part of this one
-        end, _ = _balanced(text, start, min(len(text), start + _LONGEST_EVENT))
-        while end > 0 and index + 1 < len(starts) - 1 and starts[index + 1] < end:
-            index += 1
-        stop = starts[index + 1]
-    if end > 0:
-        after = text[end:stop]
-        clean = _clean(text[start:end], out)
-        if clean:
-            if clean != text[start:end]:
-                _fault(out, start)
-            out.events.append(clean)
-            _after(text, end, after, stop == len(text), last, out)
-            return index + 1
-    if stop == len(text) and not last and start > 0 and stop - start < _LONGEST_EVENT:
-        # perhaps cut at a boundary that was none; read again with what follows
-        out.rest = text[start:]
-        return index + 1
-    _fault(out, start)
-    ending = _END.search(body)
-    event = body[: ending.start()].rstrip() if ending else body
-    clean = _clean(event, out) or _cut(event, out)
-    if not clean and b'"ph"' not in event:
-        out.lost.append((start, ""))  # not even part of one
-    else:
-        out.events.append(clean)
-    if not clean and b'"ph"' in event:
-        whole = event.endswith(b"}") or not (last and stop == len(text))
-        out.lost.append((start, LOST if whole else "the file ends in the middle of an event"))
-    if ending:
-        out.tail = text[start + ending.start() + 1 :]
-    return index + 1
-
-
-def _with_hole(body: bytes, start: int, hole: int, out: Repaired) -> None:
-    """An event behind which a run of NUL bytes stands, as a lost block of a disk leaves it: what
-    follows the run belongs to another event."""
-    _fault(out, hole)
-    clean = body if _readable(body) else _cut(body, out)
-    out.events.append(clean)
-    out.lost.append((hole, "" if clean else LOST))
-
-
-def _after(text: bytes, end: int, after: bytes, at_end: bool, last: bool, out: Repaired) -> None:
-    """Judges what stands between an event and the next."""
-    mark = after.strip()
-    if mark == b"," or (not mark and at_end):
-        return
-    listed = mark.lstrip(b", \t\r\n")
-    if listed.startswith(b"]") and (_END.match(listed) or (last and _is_tail(listed[1:]))):
-        if mark != listed:
-            _fault(out, end)
-            out.mended[mend.COMMA] += 1
-        out.tail = text[text.index(b"]", end) + 1 :]
-        return
-    _fault(out, end)
-    if listed:
-        out.lost.append((end, ""))
-    else:
-        out.mended[mend.COMMA if mark else "a comma missing between events"] += 1
-
-
 def _is_tail(text: bytes) -> bool:
     """Whether the rest of the file may follow its event array: more keys, or nothing."""
     rest = text.strip()
@@ -221,11 +318,6 @@ def _is_tail(text: bytes) -> bool:
     except FAULTS:
         return False
     return rest.startswith(b",")
-
-
-def _fault(out: Repaired, at: int) -> None:
-    if out.first < 0:
-        out.first = at
 
 
 def _readable(body: bytes) -> bool:
@@ -251,43 +343,3 @@ def _balanced(text: bytes, start: int, stop: int) -> tuple[int, bool]:
             if depth <= 0:
                 return at, False
     return -1, b'"' in text[at:stop]
-
-
-def _clean(event: bytes, out: Repaired) -> bytes:
-    """The event as valid JSON of the expected types, mended where need be; b"" if it cannot be."""
-    if _readable(event):
-        return event
-    for fixes in _FIXES:
-        done: Counter[str] = Counter()
-        fixed = event
-        for fix in fixes:
-            fixed = fix(fixed, done)
-        if _readable(fixed):
-            out.mended.update(+done)
-            return fixed
-        coerced = coerce(fixed, done)
-        if coerced and _readable(coerced):
-            out.mended.update(+done)
-            return coerced
-    return b""
-
-
-def _cut(event: bytes, out: Repaired) -> bytes:
-    """The event with what its args hold before the damage; b"" if the damage lies elsewhere."""
-    args = _ARGS.search(event)
-    if args is None:
-        return b""
-    done: Counter[str] = Counter()
-    front = mend.mend_event(event[: args.start()] + b"}", done)
-    if not _readable(front):
-        front = mend.mend_quotes(front, done)
-        if not _readable(front):
-            return b""
-    inner = event[args.end() :]
-    out.mended.update(+done)
-    out.mended[CUT_ARGS] += 1
-    for end in reversed([m.start() for m in re.finditer(b",", inner[:65536])][:400]):
-        whole = front[:-1] + b', "args": {' + inner[:end] + b"}}"
-        if _readable(whole):
-            return whole
-    return front
