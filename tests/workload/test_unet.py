@@ -50,7 +50,7 @@ def test_channels_last_stays_channels_last_and_means_the_same() -> None:
         torch.nn.init.normal_(parameter, std=0.1)
     x, t = torch.randn(2, 3, 32, 32), torch.tensor([3, 500])
     plain = model(x, t)
-    model.to(memory_format=torch.channels_last)
+    model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     out = model(x.to(memory_format=torch.channels_last), t)
     assert out.is_contiguous(memory_format=torch.channels_last)
     torch.testing.assert_close(out, plain, rtol=1e-3, atol=1e-3)

@@ -165,7 +165,7 @@ class Trainer:
         with torch.cuda.stream(side):
             for _ in range(WARM_UP_STEPS):
                 self.step()
-            self.static_x0 = torch.zeros_like(self.loader_like())
+            self.static_x0 = self.empty_batch().zero_()
         side.synchronize()
         say(f"rung {self.rung.key}: capturing the step")
         graph = torch.cuda.CUDAGraph()
@@ -176,8 +176,8 @@ class Trainer:
         torch.cuda.current_stream(self.device).wait_stream(side)
         self.graph = graph
 
-    def loader_like(self) -> Tensor:
-        """An empty batch with the loader's shape and strides."""
+    def empty_batch(self) -> Tensor:
+        """Uninitialised memory with the shape and strides of a batch."""
         layout = torch.channels_last if self.rung.channels_last else torch.contiguous_format
         size = self.preset.unet.image_size
         return torch.empty(self.batch, 3, size, size, device=self.device, memory_format=layout)
