@@ -53,7 +53,8 @@ def assert_same(one, other):
 def events(count):
     kernel = op(0).replace("cpu_op", "kernel").replace('"Input Dims"', '"stream": 7, "grid"')
     meta = (
-        '  {\n    "name": "thread_name", "ph": "M", "ts": 0, "pid": 1, "tid": 2, "args": {"name": "t"}}'
+        '  {\n    "name": "thread_name", "ph": "M", "ts": 0, "pid": 1, "tid": 2,\n'
+        '    "args": {\n      "name": "t"\n    }\n  }'
     )
     return [op(i, f"op{i % 17}") if i % 3 else kernel for i in range(count)] + [meta]
 

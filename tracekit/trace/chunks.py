@@ -89,10 +89,10 @@ class Chunks:
         for block in self._blocks:
             yield from self._block(block)
         if self._carry:
-            text, self._carry = self._carry, b""
+            self._offset += len(self._carry)
+            text, self._carry = self._carry.lstrip(_SEPARATORS), b""
             end = b"]" if self._cut else b""
-            yield Chunk(b"[" + text + end, self._offset, not self._cut)
-            self._offset += len(text)
+            yield Chunk(b"[" + text + end, self._offset - len(text), not self._cut)
 
     def _block(self, block: bytes) -> Iterator[Chunk]:
         end = self.boundaries.last(block)
@@ -106,10 +106,11 @@ class Chunks:
             if end < 0:
                 end = len(block)
         carry, self._carry = self._carry, block[end:]
-        text = b"".join((b"[", carry, block[:end], b"]"))
-        chunk = Chunk(text, self._offset, False)
-        self._offset += len(text) - 2
-        stripped = self._carry.lstrip(_SEPARATORS)
-        self._offset += len(self._carry) - len(stripped)
-        self._carry = stripped
-        yield chunk
+        events = block[:end]
+        size = len(carry) + len(events)
+        carry = carry.lstrip(_SEPARATORS)
+        if not carry:
+            events = events.lstrip(_SEPARATORS)
+        text = b"".join((b"[", carry, events, b"]"))
+        self._offset += size
+        yield Chunk(text, self._offset - len(text) + 2, False)
