@@ -1,0 +1,1 @@
+"""The programs, one file a family; each exports PROGRAMS."""
