@@ -27,6 +27,13 @@ def test_no_finding() -> None:
     assert markdown.render(samples.diagnosis(samples.cpu_only())).count("|") == 0
 
 
+def test_findings_about_the_recording_have_no_price() -> None:
+    about = samples.finding("TRC006", 0.0, insight="The profiler slows the host.")
+    out = markdown.render(samples.diagnosis(findings=(about,)))
+    assert "- TRC006 launch-bound-region: The profiler slows the host." in out
+    assert "### Findings" not in out
+
+
 def test_names_take_no_effect() -> None:
     nasty = samples.finding(where=Where(samples.NASTY), insight=samples.NASTY)
     out = markdown.render(samples.diagnosis(findings=(nasty,)))

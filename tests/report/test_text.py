@@ -116,6 +116,16 @@ def test_no_finding_says_so_and_what_the_step_is_bound_by() -> None:
     assert "No finding. The GPU is idle 90 % of the step; the largest part of that is" in out
 
 
+def test_findings_about_the_recording_have_no_price() -> None:
+    about = samples.finding(
+        "TRC006", 0.0, insight="The profiler slows the host.", action="Time it."
+    )
+    out = text.render(samples.diagnosis(findings=(samples.finding(), about)))
+    assert "About the recording:\n  TRC006 launch-bound-region\n    The profiler slows" in out
+    assert "2  TRC006" not in out
+    assert "saves ms" not in text.render(samples.diagnosis(findings=(about,)))
+
+
 def test_cpu_only() -> None:
     why = Undetermined("LCH001", "launch-bound-region", "the trace holds no GPU work")
     out = text.render(samples.diagnosis(samples.cpu_only(), undetermined=(why,)))

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from tracekit.analysis.idle import CAUSES
+from tracekit.detectors.finding import Finding
 from tracekit.diagnosis import Diagnosis
 from tracekit.trace.model import Trace
 from tracekit.trace.table import Ints
@@ -39,6 +40,8 @@ BREAKDOWN_LABELS = {
 # Parts that do not shrink when the profiler's own cost is taken out: it slows the host only.
 _ON_DEVICE = ("computing", "communication", "copies", "idle_device")
 
+RECORDING = "TRC"
+"""the family of findings about the trace's health"""
 COPY_CLASSES = ("copy",)
 COMMUNICATION_CLASSES = ("communication",)
 
@@ -87,6 +90,16 @@ class Health:
     """GPU events launched before the first step"""
     outside: int
     """GPU events that belong to no step, for whatever reason"""
+
+
+def priced(d: Diagnosis) -> list[Finding]:
+    """Findings about the program: they have a price."""
+    return [f for f in d.findings if not f.code.startswith(RECORDING)]
+
+
+def about_recording(d: Diagnosis) -> list[Finding]:
+    """Findings about the trace itself: how far the numbers can be trusted."""
+    return [f for f in d.findings if f.code.startswith(RECORDING)]
 
 
 def middle(values: Ints) -> Ints:

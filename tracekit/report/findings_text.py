@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tracekit.detectors.finding import Finding, Fix
 from tracekit.diagnosis import Diagnosis
+from tracekit.report import facts
 from tracekit.report.style import Style, clean, columns, ms, pad, percent, shorten, wrap
 
 _INDENT = "   "
@@ -14,11 +15,12 @@ MOST_IN_FULL = 6
 
 
 def findings(d: Diagnosis, style: Style) -> list[str]:
-    """Every finding, the costliest first."""
-    if not d.findings:
+    """Every finding that has a price, the costliest first."""
+    found = facts.priced(d)
+    if not found:
         return []
     lines = [style.paint(f"{_PRICE_HEAD:>{style.width}}", "dim")]
-    for number, finding in enumerate(d.findings, 1):
+    for number, finding in enumerate(found, 1):
         full = number <= MOST_IN_FULL and finding.severity != "note"
         if lines[1:]:
             lines.append("")
@@ -90,6 +92,16 @@ def _code(line: str, width: int) -> list[str]:
         return [line]
     indent = body[: len(body) - len(body.lstrip())]
     return [f"{indent}# {comment}", body.rstrip()]
+
+
+def recording(d: Diagnosis, style: Style) -> list[str]:
+    """Findings about the trace itself: no price, but how far to trust the prices."""
+    found = facts.about_recording(d)
+    lines = ["About the recording:"] if found else []
+    for finding in found:
+        lines += wrap(f"{finding.code} {finding.name}", style.width, "  ")
+        lines += wrap(f"{finding.insight} {finding.action}", style.width, "    ")
+    return lines
 
 
 def combined(d: Diagnosis, style: Style) -> list[str]:

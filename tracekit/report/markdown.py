@@ -37,8 +37,9 @@ def render(d: Diagnosis) -> str:
     blocks = [f"## {escape(d.trace.path)}", _summary(d)]
     if d.analysis.device >= 0:
         blocks.append(_table(step))
-    if d.findings:
-        blocks += ["### Findings", _overview(d), *(_details(f) for f in d.findings)]
+    found = facts.priced(d)
+    if found:
+        blocks += ["### Findings", _overview(found), *(_details(f) for f in found)]
     else:
         blocks.append(f"No finding. {escape(bound_by(d, step))}".rstrip())
     saving = d.combined_saving
@@ -48,6 +49,9 @@ def render(d: Diagnosis) -> str:
             f"**Together ({codes}): {ms(saving.step_ms)} → {ms(saving.then_ms)} ms a step** "
             f"({saving.base})."
         )
+    about = [f"- {f.code} {f.name}: {escape(f.insight)}" for f in facts.about_recording(d)]
+    if about:
+        blocks.append("\n".join(["About the recording:", "", *about]))
     if d.undetermined:
         items = [f"- {u.code} {u.name}: {escape(u.why)}" for u in d.undetermined]
         blocks.append("\n".join(["Could not judge:", "", *items]))
@@ -82,12 +86,12 @@ def _table(step: facts.StepFacts) -> str:
     return "\n".join(lines)
 
 
-def _overview(d: Diagnosis) -> str:
+def _overview(found: list[Finding]) -> str:
     lines = [
         "| | code | severity | where | saves a step | range | then |",
         "|---:|---|---|---|---:|---:|---:|",
     ]
-    for number, f in enumerate(d.findings, 1):
+    for number, f in enumerate(found, 1):
         s = f.saving
         lines.append(
             f"| {number} | {f.code} {f.name} | {f.severity} | {escape(f.where.text)} "

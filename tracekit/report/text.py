@@ -34,6 +34,7 @@ def render(d: Diagnosis, style: Style | None = None) -> str:
         findings_text.findings(d, style),
         _bound(d, step, style),
         findings_text.combined(d, style),
+        findings_text.recording(d, style),
         findings_text.undetermined(d, style),
         _notes(d, style),
     ]
@@ -96,8 +97,8 @@ def _headline(step: StepFacts, style: Style, *, gpu: bool) -> list[str]:
 def _time_line(d: Diagnosis, step: StepFacts, style: Style) -> list[str]:
     if d.analysis.device < 0:
         return wrap(
-            "The trace holds no GPU work: a step is the CPU's own mark, and where the GPU's time "
-            "goes cannot be said. Record with ProfilerActivity.CUDA to see it.",
+            "The trace holds no GPU work: a step is the CPU's own mark, and where a GPU's time goes "
+            "cannot be said.",
             style.width,
             "  ",
         )
@@ -205,16 +206,18 @@ def _computing_classes(step: StepFacts) -> list[str]:
 
 
 def _bound(d: Diagnosis, step: StepFacts, style: Style) -> list[str]:
-    if d.analysis.device < 0 or any(f.severity != "note" for f in d.findings):
+    found = facts.priced(d)
+    if d.analysis.device < 0 or any(f.severity != "note" for f in found):
         return []
-    verdict = "No finding saves 1 % of the step or more." if d.findings else "No finding."
+    verdict = "No finding saves 1 % of the step or more." if found else "No finding."
     return wrap(f"{verdict} {bound_by(d, step)}", style.width)
 
 
 def _notes(d: Diagnosis, style: Style) -> list[str]:
     read, found = d.trace.health, facts.health(d)
     notes = [*d.notes, *d.steps.notes]
-    if read.events_skipped:
+    said = {f.code for f in facts.about_recording(d)}
+    if read.events_skipped and "TRC001" not in said:
         causes = ", ".join(f"{v:,} {k}" for k, v in sorted(read.skipped_by_cause.items()))
         notes.append(
             f"{count(read.events_skipped, 'event')} of the file could not be read"
@@ -223,7 +226,7 @@ def _notes(d: Diagnosis, style: Style) -> list[str]:
     notes += [f"Damage at byte {x.offset:,}: {x.cause}." for x in read.damage[:3]]
     if len(read.damage) > 3:
         notes.append(f"{count(len(read.damage) - 3, 'more damaged place')} (see --format json).")
-    if found.orphans:
+    if found.orphans and "TRC002" not in said:
         notes.append(
             f"{count(found.orphans, 'GPU event')} without a recorded launch: in busy time, in no "
             "step's account."
