@@ -65,3 +65,9 @@ def test_the_bundled_trace_is_small() -> None:
 def test_shell_scripts_parse() -> None:
     for script in ("scripts/test.sh", ".ci/run"):
         subprocess.run(["bash", "-n", str(ROOT / script)], check=True)
+
+
+def test_the_architecture_names_files_that_exist() -> None:
+    page = (ROOT / "docs/architecture.md").read_text("utf-8")
+    for name in re.findall(r"`([\w/]+\.py)`", page):
+        assert (ROOT / "tracekit" / name).exists() or (ROOT / "tests" / name).exists(), name
