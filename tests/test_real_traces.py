@@ -286,6 +286,23 @@ def test_exposed_communication_and_host_items() -> None:
     assert any("945 of 945 aten::item calls" in note for note in d.notes)
 
 
+@pytest.mark.parametrize(
+    ("name", "codes"),
+    [
+        ("h200/ddpm32m_rung5.json.gz", []),
+        ("h200/ddpm32m_rung0.json.gz", ["TRC006"]),
+        ("public/mi_vllm_piecewise_graph.json.gz", []),
+        ("public/mi300_resnet_orphans.json.gz", []),
+        ("public/mi_sglang_decode.json.gz", ["TRC002"]),
+        ("public/negative_queue_rank0.json.gz", ["TRC002"]),
+        ("public/cpu_only_rank34.json.gz", ["TRC003"]),
+    ],
+)
+def test_health_of_real_recordings(name: str, codes: list[str]) -> None:
+    d = tracekit.diagnose(shared(name), select=["TRC"])
+    assert [f.code for f in d.findings] == codes
+
+
 def _time_line(d: Diagnosis) -> tuple[object, ...]:
     busy = d.analysis.busy
     return busy.computing, busy.communication, busy.copies, busy.busy

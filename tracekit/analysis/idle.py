@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tracekit.analysis.compilation import compiling
 from tracekit.analysis.intervals import Intervals, complement, covered, union
 from tracekit.trace.model import Trace
 from tracekit.trace.table import Bools, Codes, Ints
@@ -56,12 +57,6 @@ SILENT_NS = 1_000_000
 _LOADER = re.compile(
     r"enumerate\(DataLoader\)|_BaseDataLoaderIter|DataLoader.*__next__|\.__next__$"
 )
-_COMPILE = re.compile(
-    r"TorchDynamo|_compile\.compile|compile_fx|Inductor|convert_frame|triton.*autotun|AOTAutograd|"
-    r"CachingAutotuner\.(benchmark|autotune)|dynamo_timed|async_compile",
-    re.IGNORECASE,
-)
-_NOT_COMPILE = re.compile(r"Cache Lookup|## Call|Torch-Compiled Region")
 
 
 @dataclass(frozen=True)
@@ -230,21 +225,4 @@ def _named(trace: Trace, pattern: re.Pattern[str]) -> Intervals:
         hit = table.text("name").where(lambda n: bool(pattern.search(n)))
         starts.append(table.ts[hit])
         ends.append(table.end[hit])
-    return union(np.concatenate(starts), np.concatenate(ends))
-
-
-def compiling(trace: Trace) -> Intervals:
-    """When the host compiled, autotuned or loaded GPU code, as far as the recording names it."""
-    starts, ends = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
-    for kind in ("annotations", "ops", "python"):
-        table = trace.table(kind)
-        hit = table.text("name").where(
-            lambda n: bool(_COMPILE.search(n)) and not _NOT_COMPILE.search(n)
-        )
-        starts.append(table.ts[hit])
-        ends.append(table.end[hit])
-    launches = trace.table("launches")
-    hit = launches.text("kind").where(lambda k: k == "module_load")
-    starts.append(launches.ts[hit])
-    ends.append(launches.end[hit])
     return union(np.concatenate(starts), np.concatenate(ends))

@@ -23,6 +23,12 @@ MODULES = (
     "tracekit.detectors.syn001_host_sync_stall",
     "tracekit.detectors.lay001_layout_transpose",
     "tracekit.detectors.fus001_unfused_elementwise_chain",
+    "tracekit.detectors.trc001_damaged_trace",
+    "tracekit.detectors.trc002_launches_missing",
+    "tracekit.detectors.trc003_no_gpu_events",
+    "tracekit.detectors.trc004_implausible_duration",
+    "tracekit.detectors.trc005_compilation_in_window",
+    "tracekit.detectors.trc006_profiler_inflates_host_bound",
 )
 
 
