@@ -18,7 +18,7 @@ def test_it_holds_what_a_reviewer_needs() -> None:
     assert "```python\ngraph = torch.cuda.CUDAGraph()" in out
     assert "**Together (LCH001): 1.00 → 0.20 ms a step** (recorded)." in out
     assert "- FUS001 unfused-elementwise-chain: no shapes" in out
-    assert "- host-bound numbers are upper bounds" in out
+    assert "- Host-bound numbers are upper bounds." in out
     assert "| GPU computing |" in out
 
 
@@ -42,6 +42,12 @@ def test_names_take_no_effect() -> None:
     assert "\x1b" not in out
     assert "<b>" not in out
     assert "@all" not in out
+
+
+def test_escaping() -> None:
+    assert markdown.escape("1. a # b") == "1\\. a # b"
+    assert markdown.escape("- a*b_c|d") == "\\- a\\*b\\_c\\|d"
+    assert markdown.escape("[x](y) <i> @me") == "\\[x\\](y) &lt;i> &#64;me".replace("i>", "i\\>")
 
 
 def test_no_code_closes_its_fence() -> None:

@@ -82,7 +82,7 @@ def _summary(module: ModuleType) -> str:
 
 def page(module: ModuleType, style: object) -> str:
     """A detector's docstring and the thresholds in its `Config`."""
-    from tracekit.report.style import Style, wrap
+    from tracekit.report.style import Style, sentence, wrap
 
     assert isinstance(style, Style)
     body = (module.__doc__ or "").strip()
@@ -91,7 +91,7 @@ def page(module: ModuleType, style: object) -> str:
     if not (first.startswith(module.CODE) or first.strip(" .") == module.NAME):
         rest = body
     elif _summary(module):
-        rest = f"{_summary(module)}\n{rest}"
+        rest = f"{sentence(_summary(module))}\n{rest}"
     lines += [*rest.strip("\n").splitlines(), "", style.paint("Thresholds", "bold")]
     config = module.Config()
     fields = dataclasses.fields(config)

@@ -11,15 +11,17 @@ from tracekit.detectors.finding import Finding
 from tracekit.diagnosis import Diagnosis
 from tracekit.report import facts
 from tracekit.report.facts import BREAKDOWN_LABELS
-from tracekit.report.style import clean, count, ms, percent
+from tracekit.report.style import clean, count, ms, percent, sentence
 from tracekit.report.text import bound_by
 
-_SPECIAL = re.compile(r"([\\`*_{}\[\]()#+!|~>])")
+_SPECIAL = re.compile(r"([\\`*_\[\]|~>]|^[#+-])")
+_LISTED = re.compile(r"^(\d+)([.)])")
 
 
 def escape(text: str) -> str:
     """Text that renders as itself."""
     escaped = _SPECIAL.sub(r"\\\1", clean(text).replace("&", "&amp;"))
+    escaped = _LISTED.sub(r"\1\\\2", escaped)
     return escaped.replace("<", "&lt;").replace("@", "&#64;")
 
 
@@ -34,7 +36,7 @@ def fence(code: str, language: str = "python") -> str:
 def render(d: Diagnosis) -> str:
     """The report of one trace, ending in a newline."""
     step = facts.step_facts(d)
-    blocks = [f"## {escape(d.trace.path)}", _summary(d)]
+    blocks = [f"## {escape(d.trace.path.rsplit('/', 1)[-1])}", _summary(d)]
     if d.analysis.device >= 0:
         blocks.append(_table(step))
     found = facts.priced(d)
@@ -55,7 +57,7 @@ def render(d: Diagnosis) -> str:
     if d.undetermined:
         items = [f"- {u.code} {u.name}: {escape(u.why)}" for u in d.undetermined]
         blocks.append("\n".join(["Could not judge:", "", *items]))
-    notes = [f"- {escape(n)}" for n in dict.fromkeys([*d.notes, *d.steps.notes])]
+    notes = [f"- {escape(sentence(n))}" for n in dict.fromkeys([*d.notes, *d.steps.notes])]
     if notes:
         blocks.append("\n".join(["Notes:", "", *notes]))
     return "\n\n".join(blocks) + "\n"
@@ -93,9 +95,10 @@ def _overview(found: list[Finding]) -> str:
     ]
     for number, f in enumerate(found, 1):
         s = f.saving
+        share = percent(s.ms_per_step, s.step_ms)
         lines.append(
             f"| {number} | {f.code} {f.name} | {f.severity} | {escape(f.where.text)} "
-            f"| {ms(s.ms_per_step)} ms, {s.percent_of_step:.0f} % | {ms(s.low)}-{ms(s.high)} "
+            f"| {ms(s.ms_per_step)} ms, {share} | {ms(s.low)}-{ms(s.high)} "
             f"| {ms(s.then_ms)} ms |"
         )
     return "\n".join(lines)
@@ -109,5 +112,8 @@ def _details(f: Finding) -> str:
         parts.append(f"Fix: {escape(fix.title)}")
         if fix.code.strip():
             parts.append(fence(fix.code))
-        parts.append(f"Applies when: {escape(fix.applies_when)} Numerics: {escape(fix.numerics)}")
+        parts.append(
+            f"Applies when: {escape(sentence(fix.applies_when))} "
+            f"Numerics: {escape(sentence(fix.numerics))}"
+        )
     return "\n\n".join(parts)

@@ -160,6 +160,12 @@ def percent(part: float, whole: float) -> str:
     return f"{share:.0f} %"
 
 
+def sentence(text: str) -> str:
+    """The text with a capital letter and a full stop."""
+    text = text.strip()
+    return text[:1].upper() + text[1:].rstrip(".") + "." if text else ""
+
+
 def count(number: int, noun: str) -> str:
     """'1 step', '2,188 steps'."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"

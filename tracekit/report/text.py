@@ -14,6 +14,7 @@ from tracekit.report.style import (
     ms,
     pad,
     percent,
+    sentence,
     short_time,
     shorten,
     wrap,
@@ -97,8 +98,8 @@ def _headline(step: StepFacts, style: Style, *, gpu: bool) -> list[str]:
 def _time_line(d: Diagnosis, step: StepFacts, style: Style) -> list[str]:
     if d.analysis.device < 0:
         return wrap(
-            "The trace holds no GPU work: a step is the CPU's own mark, and where a GPU's time goes "
-            "cannot be said.",
+            "The trace holds no GPU work: a step is the CPU's own mark, and where a GPU's time "
+            "goes cannot be said.",
             style.width,
             "  ",
         )
@@ -233,10 +234,5 @@ def _notes(d: Diagnosis, style: Style) -> list[str]:
         )
     lines = []
     for note in dict.fromkeys(notes):
-        lines += wrap(_sentence(note), style.width, "      ", style.paint("note", "dim") + "  ")
+        lines += wrap(sentence(note), style.width, "      ", style.paint("note", "dim") + "  ")
     return lines
-
-
-def _sentence(text: str) -> str:
-    """The text with a capital letter and a full stop."""
-    return text[:1].upper() + text[1:].rstrip(".") + "."
