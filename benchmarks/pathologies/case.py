@@ -82,9 +82,10 @@ def half(device: torch.device) -> torch.dtype:
     return on(device, cuda=torch.bfloat16, cpu=torch.float32)
 
 
-def compiled(function: Callable[..., T], device: torch.device, *, fullgraph: bool = True,
-             ) -> Callable[..., T]:  # fmt: skip
-    """torch.compile with Inductor; on the CPU only Dynamo's part of it, which takes seconds less."""
+def compiled(
+    function: Callable[..., T], device: torch.device, *, fullgraph: bool = True
+) -> Callable[..., T]:
+    """torch.compile with Inductor; on the CPU only Dynamo's part of it, seconds shorter."""
     backend = on(device, cuda="inductor", cpu="eager")
     return torch.compile(function, backend=backend, dynamic=False, fullgraph=fullgraph)
 

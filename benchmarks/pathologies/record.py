@@ -11,18 +11,21 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import gzip
+import re
 import tarfile
 import time
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import click
 import torch
 
 from benchmarks.pathologies import truths
-from benchmarks.pathologies.case import Case, Program
+from benchmarks.pathologies.case import SEED, Case, Program
 from benchmarks.pathologies.interleave import Timed, interleaved, warm_up
 from benchmarks.pathologies.registry import PROGRAMS, choose
 from tracekit.profiler import About, Options, Phase, Plan, Recorder, environment
@@ -45,12 +48,13 @@ class Pair:
     error: str | None = None
 
 
-def measure(pair: Pair, device: torch.device, *, rounds: int, block_seconds: float) -> None:
+def measure(pair: Pair, settings: Settings) -> None:
     """Build, warm up and time both variants."""
-    first, second = (pair.program.make(variant, device) for variant in pair.program.variants)
+    program = pair.program
+    first, second = (program.make(variant, settings.device) for variant in program.variants)
     for case in (first, second):
         warm_up(case)
-    pair.timed = interleaved(first, second, rounds=rounds, seconds=block_seconds)
+    pair.timed = interleaved(first, second, rounds=settings.rounds, seconds=settings.block_seconds)
     pair.cases = (first, second)
 
 
@@ -61,23 +65,25 @@ def unprofiled(samples: Sequence[float]) -> Unprofiled:
     return Unprofiled(median, mean.median, rounded, rounded, "block")
 
 
-def record_variant(pair: Pair, index: int, folder: Path, steps: int, seed: int) -> Path:
-    """One variant's trace, with the interleaved times in its manifest."""
+def record_variant(pair: Pair, index: int, settings: Settings, sizes: list[str]) -> None:
+    """One variant's trace, with the interleaved times in its manifest; adds its size to `sizes`."""
     assert pair.cases is not None and pair.timed is not None
     name, variant = pair.program.name, pair.program.variants[index]
     case = pair.cases[index]
     samples = (pair.timed.first, pair.timed.second)[index]
-    destination = resolve(folder / truths.trace_name(name, variant), environment.Rank(0, 1))
+    destination = resolve(
+        settings.folder / truths.trace_name(name, variant), environment.Rank(0, 1)
+    )
     prepare(destination)
     recorder = Recorder(
-        Plan(PROFILER_WAIT, 0, PROFILER_WARM_UP, pair.program.steps or steps),
+        Plan(PROFILER_WAIT, 0, PROFILER_WARM_UP, pair.program.steps or settings.steps),
         destination,
         options=Options(),
         about=About(
             step_on="record",
             command=["benchmarks.pathologies.record", "--only", name],
             workload=f"pathologies/{name}.{variant}",
-            seed=seed,
+            seed=SEED,
         ),
     )
     with case.around():
@@ -95,7 +101,16 @@ def record_variant(pair: Pair, index: int, folder: Path, steps: int, seed: int) 
     if recorder.recording is None:
         raise RuntimeError(recorder.trouble or "nothing was recorded")
     destination.manifest.unlink()  # the trace file holds the same object
-    return destination.trace
+    anonymise(destination.trace)
+    sizes.append(f"{destination.trace.stat().st_size / 1000:.0f} kB")
+
+
+def anonymise(trace: Path) -> None:
+    """Take out the machine's name and the user's in Inductor's paths: traces get committed."""
+    text = gzip.decompress(trace.read_bytes())
+    text = re.sub(rb'("host_name"\s*:\s*)"[^"]*"', rb'\1"host"', text)
+    text = re.sub(rb'"[^"]*/torchinductor_[^/"]*/', rb'"torchinductor/', text)
+    trace.write_bytes(gzip.compress(text, 9, mtime=0))
 
 
 def pack(folder: Path, archive: Path) -> None:
@@ -105,72 +120,75 @@ def pack(folder: Path, archive: Path) -> None:
             tar.add(path, arcname=path.name)
 
 
-def run(
-    programs: Sequence[Program],
-    folder: Path,
-    device: torch.device,
-    *,
-    steps: int,
-    rounds: int,
-    block_seconds: float,
-    seconds: float,
-) -> truths.Truths:
-    """Measure, then record; truths.json is up to date after every pair."""
-    folder.mkdir(parents=True, exist_ok=True)
+@dataclass(frozen=True)
+class Settings:
+    """How to measure and record."""
+
+    folder: Path
+    device: torch.device
+    steps: int = 3
+    rounds: int = 9
+    block_seconds: float = 0.08
+    seconds: float = 540.0
+    """pairs that cannot be measured and recorded in this time are left out"""
+
+
+def run(programs: Sequence[Program], settings: Settings) -> truths.Truths:
+    """Measure all, then record all; truths.json is up to date after every pair."""
+    settings.folder.mkdir(parents=True, exist_ok=True)
     began = time.perf_counter()
     pairs = [Pair(program) for program in programs]
+    about = machine(settings.device)
     # cuDNN chooses its algorithms by trial during the warm-up, for both variants alike
     torch.backends.cudnn.benchmark = True
-
-    def write() -> truths.Truths:
-        found = truths.Truths(
-            machine=machine(device),
-            command=command(steps, rounds),
-            pairs=tuple(truth(pair) for pair in pairs if pair.timed or pair.error),
-        )
-        (folder / truths.FILE).write_text(found.to_json(), encoding="utf-8")
-        return found
-
-    def attempt(pair: Pair, what: str, action: Callable[[], object]) -> None:
-        try:
-            action()
-        except Exception as failure:
-            first_line = next(iter(str(failure).splitlines()), "")
-            pair.error = f"{what}: {type(failure).__name__}: {first_line}"
-            traceback.print_exc()
-            click.echo(f"{pair.program.name}: failed while {pair.error}", err=True)
-
     for number, pair in enumerate(pairs, 1):
         start = time.perf_counter()
-        if start - began > MEASURING_SHARE * seconds:
+        if start - began > MEASURING_SHARE * settings.seconds:
             pair.error = "left out: the time was up"
             continue
-        attempt(pair, "measuring", lambda pair=pair: measure(
-            pair, device, rounds=rounds, block_seconds=block_seconds))  # fmt: skip
+        attempt(pair, "measuring", partial(measure, pair, settings))
         if pair.timed is not None:
             say_measured(pair, number, len(pairs), time.perf_counter() - start)
-        gc.collect()
-        write()
+        write(pairs, settings, about)
     for number, pair in enumerate(pairs, 1):
         if pair.cases is None:
             continue
         start = time.perf_counter()
-        sizes = []
+        sizes: list[str] = []
         for index in (0, 1):
-
-            def action(pair: Pair = pair, index: int = index) -> None:
-                path = record_variant(pair, index, folder, steps, seed=0)
-                sizes.append(f"{path.stat().st_size / 1000:.0f} kB")
-
-            attempt(pair, "recording", action)
+            attempt(pair, "recording", partial(record_variant, pair, index, settings, sizes))
         pair.cases = None
         click.echo(
             f"{number}/{len(pairs)} {pair.program.name}: recorded {', '.join(sizes)} "
             f"({time.perf_counter() - start:.1f} s)"
         )
-        write()
+        write(pairs, settings, about)
     click.echo(f"{time.perf_counter() - began:.0f} s in all")
-    return write()
+    return write(pairs, settings, about)
+
+
+def attempt(pair: Pair, what: str, action: Callable[[], None]) -> None:
+    """Do it; a failure is the pair's, and the others go on."""
+    try:
+        action()
+    except Exception as failure:
+        traceback.print_exc()
+        first_line = next(iter(str(failure).splitlines()), "")
+        pair.error = f"{what}: {type(failure).__name__}: {first_line}"
+        click.echo(f"{pair.program.name}: failed while {pair.error}", err=True)
+    gc.collect()
+
+
+def write(pairs: Sequence[Pair], settings: Settings, about: dict[str, object]) -> truths.Truths:
+    """truths.json as far as it is known."""
+    found = truths.Truths(
+        machine=about,
+        command=f"python -m benchmarks.pathologies.record -o DIR --steps {settings.steps} "
+        f"--rounds {settings.rounds}",
+        pairs=tuple(truth(pair) for pair in pairs if pair.timed or pair.error),
+    )
+    (settings.folder / truths.FILE).write_text(found.to_json(), encoding="utf-8")
+    return found
 
 
 def say_measured(pair: Pair, number: int, of: int, seconds: float) -> None:
@@ -186,7 +204,7 @@ def say_measured(pair: Pair, number: int, of: int, seconds: float) -> None:
 
 
 def machine(device: torch.device) -> dict[str, object]:
-    """What it ran on."""
+    """What it ran on; asks nvidia-smi, so once is enough."""
     gpu = environment.gpu() if device.type == "cuda" else None
     return {
         "device": gpu.name if gpu else device.type,
@@ -194,11 +212,6 @@ def machine(device: torch.device) -> dict[str, object]:
         "driver": gpu.driver if gpu else None,
         "versions": environment.versions(),
     }
-
-
-def command(steps: int, rounds: int) -> str:
-    """How to repeat it."""
-    return f"python -m benchmarks.pathologies.record -o DIR --steps {steps} --rounds {rounds}"
 
 
 def truth(pair: Pair) -> truths.Pair:
@@ -251,8 +264,7 @@ def main(
         torch.cuda.init()
         place = torch.device("cuda", torch.cuda.current_device())
     try:
-        found = run(programs, out, place, steps=steps, rounds=rounds,
-                    block_seconds=block_ms / 1e3, seconds=seconds)  # fmt: skip
+        found = run(programs, Settings(out, place, steps, rounds, block_ms / 1e3, seconds))
     finally:
         if tar is not None:
             with contextlib.suppress(FileNotFoundError):

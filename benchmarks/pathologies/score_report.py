@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from benchmarks.pathologies.scoring import Row, Said, Total
@@ -82,17 +81,19 @@ def text(total: Total) -> str:
     """Aligned columns."""
     lines = [HEAD, *(cells(row) for row in total.rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(HEAD))]
-    pad: Callable[[tuple[str, ...]], str] = lambda line: "  ".join(  # noqa: E731
-        cell.ljust(width) for cell, width in zip(line, widths, strict=True)
-    ).rstrip()
+
+    def pad(line: tuple[str, ...]) -> str:
+        padded = (cell.ljust(width) for cell, width in zip(line, widths, strict=True))
+        return "  ".join(padded).rstrip()
+
     return "\n".join([*map(pad, lines), "", summary(total), *total.misses])
 
 
 def markdown(total: Total, truths: Truths, points: float) -> str:
     """The page for docs/."""
     versions = truths.machine.get("versions", {})
-    stack = ", ".join(f"{k} {v}" for k, v in versions.items() if v and k in ("torch", "cuda", "cudnn",
-                      "triton", "python"))  # fmt: skip
+    names = ("python", "torch", "cuda", "cudnn", "triton")
+    stack = ", ".join(f"{name} {versions[name]}" for name in names if versions.get(name))
     lines = [
         "# Pathologies: what findings promise, and what was measured",
         "",

@@ -75,7 +75,7 @@ def said(findings: Iterable[FindingLike]) -> tuple[Said, ...]:
                 saving.percent_of_step,
                 saving.low * share,
                 saving.high * share,
-            )  # fmt: skip
+            )
         )
     return tuple(result)
 

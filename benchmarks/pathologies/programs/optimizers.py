@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -12,13 +14,13 @@ Size = tuple[int, int, int]
 """layers, width, batch"""
 
 
-def adamw(size: Size, faulty: dict[str, bool]) -> Build:
+def adamw(size: Size, faulty: dict[str, Any]) -> Build:
     """AdamW with the faulty arguments, or fused; float32, so that both round alike."""
 
     def build(variant: str, device: torch.device) -> Case:
         depth, width, batch = on(device, cuda=size, cpu=(3, 16, 8))
         model = mlp(depth, width, device, torch.float32)
-        arguments = faulty if variant == "faulty" else {"fused": True}
+        arguments: dict[str, Any] = faulty if variant == "faulty" else {"fused": True}
         optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, **arguments)
         x = torch.randn(batch, width, device=device)
         y = torch.randn_like(x)

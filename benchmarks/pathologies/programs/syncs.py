@@ -46,7 +46,7 @@ def item(size: Size) -> Build:
 
 
 def gradient_norms(variant: str, device: torch.device) -> Case:
-    """`float(p.grad.norm())` of 74 parameters for a log, or all norms at once, left on the device."""
+    """`float(p.grad.norm())` of 74 parameters, or all norms at once, left on the device."""
     depth, width, batch = on(device, cuda=(37, 1536, 8192), cpu=(37, 8, 4))
     model = mlp(depth, width, device, half(device))
     optimizer = fused_adamw(model)
