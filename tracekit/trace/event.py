@@ -6,6 +6,9 @@ reading it. Fields an event lacks keep their default, which is what the tables c
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import msgspec
 
 Number = int | float | str | None
@@ -132,3 +135,14 @@ decode_event = msgspec.json.Decoder(Event).decode
 
 FAULTS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError)
 """What a decoder raises for text it cannot read."""
+
+
+def _getter(name: str) -> Callable[[list[Any]], list[Any]]:
+    # A comprehension of its own for each field: the interpreter specialises each for one slot,
+    # and runs it in half the time of map(attrgetter(...)).
+    made: Callable[[list[Any]], list[Any]] = eval(f"lambda rows: [row.{name} for row in rows]")
+    return made
+
+
+FIELD = {name: _getter(name) for name in (*Event.__struct_fields__, *Args.__struct_fields__)}
+"""Field name to a function that gives that field of many events, or of many args."""

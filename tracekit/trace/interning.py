@@ -26,6 +26,8 @@ class Interner(dict[Any, int]):
 
     def codes(self, texts: Sequence[Any]) -> Codes:
         """The number of each text."""
+        if texts.count(None) == len(texts):  # a field that few events have
+            return np.full(len(texts), -1, np.int32)
         return np.fromiter(map(self.__getitem__, texts), np.int32, len(texts))
 
     def keys_in_order(self) -> list[Any]:
