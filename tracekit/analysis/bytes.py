@@ -132,8 +132,9 @@ def _reduced(shape: tuple[int, ...], concrete: str, at: int) -> tuple[int, ...] 
     """Shape after a reduction by its recorded arguments: dimensions at `at`, keepdim after."""
     try:
         values = loads(concrete)
-        dims = loads(values[at]) if values[at] else None
-    except (ValueError, TypeError, KeyError, IndexError):
+        # An overload without dimensions, as max(self) or norm(self, p), reduces all.
+        dims = loads(values[at]) if len(values) > at and values[at] else None
+    except (ValueError, TypeError, KeyError):
         return None
     if dims is None or dims == []:
         return ()

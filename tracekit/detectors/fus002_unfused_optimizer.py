@@ -50,6 +50,7 @@ import numpy as np
 from tracekit.analysis.layout import device_peaks
 from tracekit.analysis.optimizers import UnfusedStep, find_optimizer_steps
 from tracekit.detectors.finding import Detection, Draft, Evidence, Fix, Undetermined
+from tracekit.detectors.host_time import all_but, length
 from tracekit.detectors.place import where_of
 from tracekit.replay.edits import Edits
 from tracekit.trace.table import Ints
@@ -116,7 +117,7 @@ def detect(analysis: Analysis, config: Config) -> Detection:
             kinds.setdefault((step.optimizer or step.family, step.foreach), []).append(step)
     drafts = []
     for (name, foreach), steps in sorted(kinds.items()):
-        gone = sum(float(_gone(s, _host(analysis, config, s))) for s in steps)
+        gone = sum(length(_removed(analysis, config, s)) for s in steps)
         gone += sum(_now(analysis, s) - _fused(analysis, config, s) for s in steps)
         if 100 * gone / count >= config.min_step_share_percent * step_ns:
             drafts.append(_draft(analysis, config, name, foreach, steps))
@@ -158,19 +159,8 @@ def _host(analysis: Analysis, config: Config, step: UnfusedStep) -> float:
     return config.foreach_calls * float(np.median(each))
 
 
-def _gone(step: UnfusedStep, kept: float) -> int:
-    spans = _removed(step, kept)
-    return int((spans[:, 2] - spans[:, 1]).sum())
-
-
-def _removed(step: UnfusedStep, kept: float) -> Ints:
-    """[n, 3] (tid, start, end): the step's spans less `kept` ns at their beginning."""
-    out = []
-    for start, end in step.spans.tolist():
-        begin = min(start + round(kept), end)
-        kept -= begin - start
-        out.append((step.tid, begin, end))
-    return np.array(out, np.int64).reshape(-1, 3)
+def _removed(analysis: Analysis, config: Config, step: UnfusedStep, scale: float = 1.0) -> Ints:
+    return all_but(step.spans, step.tid, scale * _host(analysis, config, step))
 
 
 def _edits(
@@ -183,7 +173,7 @@ def _edits(
         remove_gpu=np.unique(np.concatenate([s.rows[1:] for s in steps])),
         resize_gpu=np.array([s.rows[0] for s in steps], np.int64),
         resize_ns=np.array(fused, np.int64),
-        remove_host=np.concatenate([_removed(s, _host(analysis, config, s) * host) for s in steps]),
+        remove_host=np.concatenate([_removed(analysis, config, s, host) for s in steps]),
     )
 
 
