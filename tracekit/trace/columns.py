@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tracekit.trace.event import FIELD, NO_ARGS, NO_TEXT, AnyEvent, Args, TextTimeEvent
+from tracekit.trace.event import FIELD, NO_TEXT, AnyEvent, ArgsDecoder, TextTimeEvent
 from tracekit.trace.interning import Interner
 from tracekit.trace.model import F32, I32, SCHEMA, TEXT
 from tracekit.trace.numbers import IdTexts, float_column, int_column
@@ -43,6 +43,7 @@ _TOGETHER = {
     "ops": ("shapes", "dtypes", "strides", "concrete"),
     "gpu": ("grid", "block"),
 }
+_ALSO = {"ops": ("old_shapes",), "memory": ("device_type",), "meta": ("name", "labels")}
 _SPLIT = b"\1"  # never part of JSON
 _EVENT_COLUMNS = {"id", "ts", "dur", "name", "pid", "tid"}
 # Filled at the end, from category and name.
@@ -58,7 +59,7 @@ class Columns:
         self.interners: dict[str, Interner] = {
             column: Interner() for column, dtype in SCHEMA[kind].items() if dtype == TEXT
         }
-        self.together = _TOGETHER.get(kind, ())
+        self.together: tuple[str, ...] = _TOGETHER.get(kind, ())
         self.combinations = Interner()
         self._combined: list[Codes] = []
         self.categories = Interner()
@@ -66,8 +67,14 @@ class Columns:
         self.fields = [
             (column, _ARG_OF.get((kind, column), column), dtype)
             for column, dtype in SCHEMA[kind].items()
-            if column not in {*_EVENT_COLUMNS, *self.together} and (kind, column) not in _DERIVED
+            if column not in {*_EVENT_COLUMNS, *self.together}
+            and (kind, column) not in _DERIVED
+            and kind != "meta"
         ]
+
+        fields = {field for _, field, _ in self.fields}
+        more = {other for field in fields for other in _ELSE.get(field, ())}
+        self.args = ArgsDecoder({*fields, *more, *self.together, *_ALSO.get(kind, ())})
 
     def arrays(self) -> dict[str, Any]:
         """The columns joined, and no longer held here."""
@@ -102,7 +109,7 @@ class Columns:
         named = {**self.interners, "_category": self.categories}
         return {column: interner.keys_in_order() for column, interner in named.items()}
 
-    def combine(self, args: list[Args]) -> None:
+    def combine(self, args: list[Any]) -> None:
         """Appends a chunk's rows of the columns interned together."""
         if self.kind == "ops":
             rows = [_SPLIT.join((a.shapes, a.dtypes, a.strides, a.concrete)) for a in args]
@@ -151,6 +158,7 @@ class EventSink:
 
         Raises:
             NeedsText: see `times.ns_column`; nothing was added then.
+            FAULTS: some event's args are not as expected; nothing was added then.
         """
         if not events:
             return
@@ -163,13 +171,14 @@ class EventSink:
             if count and table <= _META:
                 mask = which == table
                 parts.append((table, ids[mask], list(compress(events, mask.tolist()))))
-        # all times first: they may ask for the chunk to be decoded again
+        # first what may fail: then nothing of a chunk has been added
+        args = [self.tables[TABLES[table]].args(group) for table, _, group in parts]
         times = [self._times(group) for table, _, group in parts if table != _META]
-        for (table, rows, group), (ts, dur) in zip(parts, [*times, (ids, ids)], strict=False):
+        for place, (table, rows, group) in enumerate(parts):
             if table == _META:
-                self._uncategorised(rows, group)
+                self._uncategorised(rows, group, args[place])
             else:
-                self._rows(TABLES[table], rows, group, ts, dur)
+                self._rows(TABLES[table], rows, group, args[place], *times[place])
         for number in range(_META + 1, len(counts)):
             if counts[number]:
                 self.ignored[self._table_of.ignored[number]] += counts[number]
@@ -181,22 +190,22 @@ class EventSink:
             return ns_of_raw(FIELD["ts"](group)), ns_of_raw(FIELD["dur"](group))
         return ns_column(FIELD["ts"](group)), ns_column(FIELD["dur"](group))
 
-    def _uncategorised(self, ids: Ints, group: list[AnyEvent]) -> None:
+    def _uncategorised(self, ids: Ints, group: list[AnyEvent], args: list[Any]) -> None:
         """Events without a category: metadata, and marks such as "Record Window End"."""
         phases = Counter(FIELD["ph"](group))
         if phases.pop("M", 0):
             keep = [e.ph == "M" for e in group]
-            self._meta(ids[np.array(keep)], list(compress(group, keep)))
+            self._meta(ids[np.array(keep)], [*compress(group, keep)], [*compress(args, keep)])
         for phase, count in phases.items():
             self.ignored[f"no category (ph {phase})"] += count
 
-    def _meta(self, ids: Ints, group: list[AnyEvent]) -> None:
+    def _meta(self, ids: Ints, group: list[AnyEvent], args: list[Any]) -> None:
         # process_sort_index and thread_sort_index order a viewer's tracks: no table needs them
         keep = [e.name in ("process_name", "thread_name", "process_labels") for e in group]
         self.ignored["sort index (ph M)"] += len(group) - sum(keep)
         group, ids = list(compress(group, keep)), ids[np.array(keep, bool)]
+        args = list(compress(args, keep))
         table = self.tables["meta"]
-        args = [e.args or NO_ARGS for e in group]
         table.add("id", ids)
         table.add("pid", self.ids.column([e.pid for e in group], self.altered))
         table.add("tid", self.ids.column([e.tid for e in group], self.altered))
@@ -204,7 +213,9 @@ class EventSink:
         values = [a.labels if a.name is None else a.name for a in args]
         table.add("value", table.interners["value"].codes(values))
 
-    def _rows(self, kind: str, ids: Ints, group: list[Any], ts: Ints, dur: Ints) -> None:
+    def _rows(
+        self, kind: str, ids: Ints, group: list[Any], args: list[Any], ts: Ints, dur: Ints
+    ) -> None:
         phases = _PHASE.get(kind, ("X",))
         keep = np.ones(len(group), bool)
         if kind == "memory" or not set(FIELD["ph"](group)) <= set(phases):
@@ -215,9 +226,10 @@ class EventSink:
         keep &= ~self._timeless(ts, keep)
         if not keep.all():
             group, ids = list(compress(group, keep.tolist())), ids[keep]
+            args = list(compress(args, keep.tolist()))
             ts, dur = ts[keep], dur[keep]
         if group:
-            self._fields(kind, ids, group, ts, self._durations(kind, dur))
+            self._fields(kind, ids, group, args, ts, self._durations(kind, dur))
 
     def _timeless(self, ts: Ints, wanted: Any) -> Any:
         gone = missing(ts) & wanted
@@ -240,9 +252,10 @@ class EventSink:
             dur = np.where(dur < 0, 0, dur)
         return dur
 
-    def _fields(self, kind: str, ids: Ints, group: list[Any], ts: Ints, dur: Ints) -> None:
+    def _fields(
+        self, kind: str, ids: Ints, group: list[Any], args: list[Any], ts: Ints, dur: Ints
+    ) -> None:
         table = self.tables[kind]
-        args: list[Args] = [e.args or NO_ARGS for e in group]
         table.add("id", ids)
         table.add("ts", ts)
         table.add("dur", dur)

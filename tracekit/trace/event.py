@@ -1,7 +1,9 @@
 """The shape of one event, as msgspec decodes it.
 
-One Struct for every kind: msgspec then decodes a whole chunk in one call, at the speed of
-reading it. Fields an event lacks keep their default, which is what the tables call missing.
+A chunk is decoded in two calls or a few: first its events with `args` left as text, then the
+`args` of each table's events together, into a Struct of only the fields that table has. Half of
+a file's events are flow arrows without args, and small Structs stay in the processor's cache.
+Fields an event lacks keep their default, which is what the tables call missing.
 """
 
 from __future__ import annotations
@@ -55,7 +57,6 @@ class Args(
 
     # In the order Kineto writes them: msgspec looks for a key first where the last one ended.
     external_id: Number = -1
-    cbid: Number = -1
     seq: Number = -1
     fwd_tid: Number = -1
     concrete: msgspec.Raw = NO_TEXT
@@ -98,7 +99,7 @@ class Args(
     old_shapes: msgspec.Raw = NO_TEXT
 
 
-NO_ARGS = Args()
+EMPTY_ARGS = msgspec.Raw(b"{}")
 
 
 class Event(msgspec.Struct, gc=False):
@@ -111,7 +112,7 @@ class Event(msgspec.Struct, gc=False):
     tid: Number = None
     ts: Number = None
     dur: Number = None
-    args: Args | None = NO_ARGS
+    args: msgspec.Raw = EMPTY_ARGS
 
 
 class TextTimeEvent(msgspec.Struct, gc=False):
@@ -124,14 +125,49 @@ class TextTimeEvent(msgspec.Struct, gc=False):
     tid: Number = None
     ts: msgspec.Raw = NO_TEXT
     dur: msgspec.Raw = NO_TEXT
-    args: Args | None = NO_ARGS
+    args: msgspec.Raw = EMPTY_ARGS
+
+
+class CheckedEvent(msgspec.Struct, gc=False):
+    """An event with everything that any table reads, for checking a single one."""
+
+    ph: str = ""
+    cat: str = ""
+    name: str = ""
+    pid: Number = None
+    tid: Number = None
+    ts: Number = None
+    dur: Number = None
+    args: Args | None = None
 
 
 AnyEvent = Event | TextTimeEvent
 
 decode_events = msgspec.json.Decoder(list[Event]).decode
 decode_text_time_events = msgspec.json.Decoder(list[TextTimeEvent]).decode
-decode_event = msgspec.json.Decoder(Event).decode
+decode_event = msgspec.json.Decoder(CheckedEvent).decode
+
+
+class ArgsDecoder:
+    """Decodes the args of many events into a Struct of the given fields of `Args`."""
+
+    def __init__(self, fields: set[str]) -> None:
+        known = {f.name: f for f in msgspec.structs.fields(Args)}
+        wanted = [known[name] for name in Args.__struct_fields__ if name in fields]
+        kind = msgspec.defstruct(
+            "SomeArgs",
+            [(f.name, f.type, f.default) for f in wanted],
+            rename={f.name: f.encode_name for f in wanted},
+            frozen=True,
+            gc=False,
+        )
+        self._missing = kind()
+        self._decode = msgspec.json.Decoder(list[kind | None]).decode  # type: ignore[valid-type]
+
+    def __call__(self, events: list[Any]) -> list[Any]:
+        args = self._decode(b"[" + b",".join([e.args for e in events]) + b"]")
+        return [a or self._missing for a in args]
+
 
 FAULTS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError)
 """What a decoder raises for text it cannot read."""
