@@ -20,7 +20,7 @@ SMALL = Preset(
 )
 
 
-def images(count: int = 64) -> ImageSet:
+def images(count: int = 32) -> ImageSet:
     """Random images, each different."""
     pixels = np.random.default_rng(0).integers(0, 256, (count, 3, 32, 32), dtype=np.uint8)
     return ImageSet(pixels, "random pixels")

@@ -149,12 +149,15 @@ def test_render_refuses_other_files(tmp_path: Path) -> None:
         assert "no result of a ladder" in done.output
 
 
-def test_without_rich_the_table_is_markdown(
-    finished: tuple[Path, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_columns_of_the_table_are_aligned(finished: tuple[Path, Any]) -> None:
     result = json.loads((finished[0] / "ladder.json").read_text())
-    monkeypatch.setitem(__import__("sys").modules, "rich.console", None)
-    assert ladder_report.print_table(result) == ladder_report.markdown(result)
+    result["rows"].append({"rung": "1", "name": "a name", "ms": None, "error": "A very long " * 9})
+    machine, titles, eager, compiled, failed = ladder_report.text_table(result).splitlines()
+    assert machine.startswith("CPU (")
+    end = titles.index("ms a step") + len("ms a step")
+    assert eager[:end].endswith(f"{result['rows'][0]['ms']:.2f}")
+    assert compiled[:end].endswith(f"{result['rows'][1]['ms']:.2f}")
+    assert failed.startswith("1      a name: A very long A")
 
 
 def test_one_failing_rung_does_not_stop_the_others(

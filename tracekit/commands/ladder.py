@@ -69,7 +69,7 @@ def command(render: Path | None, output: Path, plot: bool, **given: Any) -> int:
         except (WorkloadError, OSError) as problem:
             raise click.ClickException(str(problem)) from problem
         page = ladder_report.markdown(result)
-    click.echo(ladder_report.print_table(result), nl=False)
+    click.echo(ladder_report.text_table(result), nl=False)
     if all(row["ms"] is None for row in result["rows"]):
         raise click.ClickException("nothing was measured, so nothing was written")
     try:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-__all__ = ["HEADINGS", "cells", "markdown", "plot", "print_table"]
+__all__ = ["HEADINGS", "cells", "markdown", "plot", "text_table"]
 
 HEADINGS = (
     "rung", "what", "ms a step", "95 % interval", "over {base}", "over the one before",
     "images/s", "TFLOP/s", "MFU", "GPU busy", "memory", "loss", "findings left",
 )  # fmt: skip
+LEFT = ("rung", "what", "over {base}", "over the one before", "findings left")
 
 
 def headings(ladder: dict[str, Any]) -> list[str]:
@@ -60,24 +61,20 @@ def machine_line(ladder: dict[str, Any]) -> str:
     return " · ".join(parts)
 
 
-def print_table(ladder: dict[str, Any]) -> str:
-    """The ladder for a terminal: a rich table where rich is installed, else the markdown."""
-    try:
-        from rich.console import Console
-        from rich.table import Table
-    except ImportError:
-        return markdown(ladder)
-    table = Table(title=machine_line(ladder), title_justify="left", box=None, pad_edge=False)
-    for position, title in enumerate(headings(ladder)):
-        numeric = title in ("ms a step", "images/s", "TFLOP/s", "MFU", "GPU busy", "memory", "loss")
-        # The name may wrap, numbers and factors may not.
-        table.add_column(title, justify="right" if numeric else "left", no_wrap=position != 1)
-    for row in ladder["rows"]:
-        table.add_row(*cells(row))
-    console = Console(width=200 if not Console().is_terminal else None)
-    with console.capture() as capture:
-        console.print(table)
-    return capture.get()
+def text_table(ladder: dict[str, Any]) -> str:
+    """The ladder for a terminal: the machine, then aligned columns, numbers to the right."""
+    lines = [headings(ladder), *(cells(row) for row in ladder["rows"])]
+    # A failed rung's reason may be longer than any name; it is not measured for the width.
+    sized = [line for line in lines if any(line[2:])]
+    widths = [max(len(line[column]) for line in sized) for column in range(len(HEADINGS))]
+    out = [machine_line(ladder)]
+    for line in lines:
+        aligned = (
+            text.ljust(width) if title in LEFT else text.rjust(width)
+            for title, text, width in zip(HEADINGS, line, widths, strict=True)
+        )
+        out.append("  ".join(aligned).rstrip())
+    return "\n".join(out) + "\n"
 
 
 def markdown(ladder: dict[str, Any]) -> str:
