@@ -16,16 +16,23 @@ call that waits and the op that made it. The price is the step replayed with the
 waiting: where the host is the bottleneck anyway, or a second wait takes the first one's place, the
 replay says so and the price is small.
 
+Where a loop reads small results one by one (`float(p.grad.norm())` for each parameter), most of the
+cost is not the waiting: each turn dispatches its ops, launches its kernels and calls `.item()`. The
+price then also takes away the host time of all turns but two (one op over all tensors, one read)
+and joins their kernels into one of the same total time; waits alone are the low end.
+
 ## Example
     cudaStreamSynchronize in aten::item, once a step: 0.8 ms a step of GPU idle
 
 ## Fix
-Keep the number on the GPU and read it rarely; use `torch.where` for masks; pin and `non_blocking`
-copies. See the finding's own fix.
+Keep the number on the GPU and read it rarely; read many at once (`torch._foreach_norm`); use
+`torch.where` for masks; pin and `non_blocking` copies. See the finding's own fix.
 
 ## False positives
 A wait at the end of a recording (the profiler's own) is outside the steps. A wait on a busy GPU is
 no finding. Removing one of two waits often moves the wait to the other: see the combined saving.
+Large copies from or to pageable memory are SYN002's. A loop whose turns change what the next one
+reads (a solver, a search) cannot read once, and is priced by its waits alone.
 
 ## References
 https://pytorch.org/tutorials/recipes/recipes/tuning_guide.html (avoid unnecessary CPU-GPU sync)
@@ -38,8 +45,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tracekit.analysis.copies import BLOCKING_BYTES, pageable_copies, waits_for
 from tracekit.analysis.phases import PHASES
-from tracekit.detectors.finding import Detection, Draft, Evidence, Fix, Undetermined, Where
+from tracekit.analysis.reads import Run, find_runs
+from tracekit.detectors.finding import Detection, Draft, Evidence, Undetermined, Where
+from tracekit.detectors.read_loops import one_read, read_once, spent_ns
+from tracekit.detectors.sync_fixes import action, fixes
 from tracekit.replay.edits import Edits
 from tracekit.trace.table import Ints
 
@@ -72,6 +83,20 @@ class Config:
         default=5,
         metadata={"unit": "findings", "source": "what a person reads; the rest are counted"},
     )
+    min_turns: int = field(
+        default=8,
+        metadata={
+            "unit": "reads in a row that one read could replace",
+            "source": "judgement: fewer are a handful of metrics",
+        },
+    )
+    min_turns_percent: float = field(
+        default=1.0,
+        metadata={
+            "unit": "% of the step that the host spends in such a row",
+            "source": "the severity 'low' begins there",
+        },
+    )
 
 
 def detect(analysis: Analysis, config: Config) -> Detection:
@@ -84,11 +109,20 @@ def detect(analysis: Analysis, config: Config) -> Detection:
         return Detection(undetermined=(Undetermined(CODE, NAME, why),))
     idle_of = _idle_after(analysis)
     groups = _groups(analysis)
-    cost = {key: sum(idle_of.get(c, 0) for c in calls) for key, calls in groups.items()}
+    runs = {
+        k: find_runs(analysis, np.array(calls, np.int64), config.min_turns)
+        for k, calls in groups.items()
+    }
+    large = config.min_turns_percent / 100 * float(steps.wall_ns.sum())
+    cost: dict[str, float] = {}
+    for key, calls in groups.items():
+        turning = spent_ns(runs[key])
+        idle = sum(idle_of.get(c, 0) for c in calls)
+        cost[key] = max(idle, turning if turning >= large else 0)
     worth = [k for k in groups if cost[k] >= config.min_idle_us * 1e3 * max(len(steps), 1)]
     worth.sort(key=lambda k: (-cost[k], k))
     return Detection(
-        tuple(_draft(analysis, groups[k], idle_of) for k in worth[: config.max_findings]),
+        tuple(_draft(analysis, groups[k], idle_of, runs[k]) for k in worth[: config.max_findings]),
         _hidden(analysis, groups, config),
         () if "aten::item" in groups else _host_items(analysis),
     )
@@ -111,6 +145,9 @@ def _groups(analysis: Analysis) -> dict[str, list[int]]:
     launches, steps = analysis.trace.table("launches"), analysis.steps
     start, end = int(steps.mark_start[0]), max(int(steps.mark_end[-1]), int(steps.end[-1]))
     call = analysis.waits.call
+    for direction in ("HtoD", "DtoH"):
+        large = pageable_copies(analysis, direction, BLOCKING_BYTES)
+        call = np.setdiff1d(call, waits_for(analysis, large))
     begin = launches.ts[call]
     groups: dict[str, list[int]] = {}
     for row in call[(begin >= start) & (begin < end)].tolist():
@@ -184,7 +221,7 @@ def _often(calls: int, steps: int) -> str:
     return f"{calls / steps:.3g} times a step"
 
 
-def _draft(analysis: Analysis, calls: list[int], idle_of: dict[int, int]) -> Draft:
+def _draft(analysis: Analysis, calls: list[int], idle_of: dict[int, int], runs: list[Run]) -> Draft:
     launches, steps = analysis.trace.table("launches"), analysis.steps
     costly = sorted(calls, key=lambda c: (-idle_of.get(c, 0), c))
     chain = _chain(analysis, costly[0])
@@ -197,27 +234,51 @@ def _draft(analysis: Analysis, calls: list[int], idle_of: dict[int, int]) -> Dra
     waited = float(launches.ints("dur")[rows].sum()) / 1e6 / count
     idle_ms = sum(idle_of.get(c, 0) for c in calls) / 1e6 / count
     where = f"{api} in {op}" if op else api
+    title = f"{op or api} makes the host wait for the GPU"
+    insight = (
+        f"{where} blocks the host {often}; the GPU runs dry meanwhile and idles "
+        f"{idle_ms:.2f} ms a step until the next launch."
+    )
+    counts: dict[str, float | int | str] = {
+        "waiting calls a step": round(len(calls) / count, 2),
+        "host waiting, ms a step": round(waited, 3),
+        "GPU idle after them, ms a step": round(idle_ms, 3),
+    }
+    waits = Edits(drop_waits=rows)
+    lines: tuple[str, ...] = ()
+    if runs:
+        turns = sum(len(r) for r in runs) / count
+        spent = spent_ns(runs) / 1e6 / count
+        title = f"{op or api} reads {turns:.3g} numbers a step one by one"
+        insight = (
+            f"{turns:.3g} times a step a small result is computed, read and waited for, one after "
+            f"the other: {spent:.2f} ms of host time a step, {idle_ms:.2f} ms of GPU idle."
+        )
+        counts |= {
+            "reads in a row a step": round(turns, 1),
+            "host in them, ms a step": round(spent, 3),
+        }
+        lines = tuple(dict.fromkeys(" > ".join((*r.ops, op or api)) for r in runs))[:4]
     return Draft(
         code=CODE,
         name=NAME,
-        title=f"{op or api} makes the host wait for the GPU",
-        insight=(
-            f"{where} blocks the host {often}; the GPU runs dry meanwhile and idles "
-            f"{idle_ms:.2f} ms a step until the next launch."
+        title=title,
+        insight=insight,
+        action=(
+            "Compute all of them in one op and read them once, and rarely."
+            if runs
+            else action(chain, api)
         ),
-        action=_action(chain, api),
         impact="The host can run ahead again, as far as nothing else makes it wait.",
-        edits=Edits(drop_waits=rows),
+        edits=waits | read_once(analysis, runs),
+        pessimistic=waits if runs else None,
         evidence=Evidence(
             event_ids=tuple(int(launches.ints("id")[c]) for c in costly[:20]),
-            counts={
-                "waiting calls a step": round(len(calls) / count, 2),
-                "host waiting, ms a step": round(waited, 3),
-                "GPU idle after them, ms a step": round(idle_ms, 3),
-            },
+            counts=counts,
+            lines=lines,
         ),
         where=Where(text=f"{where}, {often}", ops=chain, phase=_phase(analysis, calls)),
-        fixes=_fixes(chain, api),
+        fixes=((one_read(runs[0].ops),) if runs else ()) + fixes(chain, api),
         confidence="high" if chain else "medium",
     )
 
@@ -234,76 +295,3 @@ def _phase(analysis: Analysis, calls: list[int]) -> str | None:
     phases = analysis.phases[linked[order[np.maximum(at, 0)]]]
     name = PHASES[int(np.bincount(phases).argmax())]
     return None if name == "unknown" else name
-
-
-_ITEM = ("aten::item", "aten::_local_scalar_dense", "aten::is_nonzero", "aten::equal")
-_INDEX = ("aten::nonzero", "aten::masked_select", "aten::unique", "aten::_unique2", "aten::index")
-
-
-def _is_item(chain: tuple[str, ...]) -> bool:
-    return any(op in _ITEM for op in chain)
-
-
-def _is_index(chain: tuple[str, ...]) -> bool:
-    return any(op.startswith(_INDEX) for op in chain)
-
-
-def _action(chain: tuple[str, ...], api: str) -> str:
-    if _is_index(chain):
-        return "Replace the boolean mask or nonzero by torch.where or a fixed-size index."
-    if _is_item(chain):
-        return "Keep the number on the GPU; read it every few hundred steps."
-    if "emcpy" in api or any("copy" in op or op == "aten::to" for op in chain):
-        return "Copy from and to pinned memory with non_blocking=True, and read the result later."
-    return "Remove the explicit synchronisation from the step."
-
-
-def _fixes(chain: tuple[str, ...], api: str) -> tuple[Fix, ...]:
-    if _is_index(chain):
-        return (
-            Fix(
-                title="torch.where instead of a boolean mask",
-                code=(
-                    "loss = torch.where(mask, per_item, 0.0).sum() / mask.sum()\n"
-                    "# was: loss = per_item[mask].mean()"
-                ),
-                applies_when="the masked values are only reduced afterwards",
-                numerics="sums in another order: the last bits",
-            ),
-        )
-    if _is_item(chain):
-        return (
-            Fix(
-                title="accumulate on the device, read rarely",
-                code=(
-                    "running += loss.detach()    # stays on the GPU; was: running += loss.item()\n"
-                    "if step % 200 == 0:\n"
-                    "    print((running / 200).item()); running.zero_()"
-                ),
-                applies_when="the number is for logging, not for a decision in the same step",
-                numerics="nothing",
-            ),
-        )
-    if "emcpy" in api or any("copy" in op or op == "aten::to" for op in chain):
-        return (
-            Fix(
-                title="pinned memory and non_blocking",
-                code=(
-                    "loader = DataLoader(dataset, pin_memory=True, num_workers=4)\n"
-                    "x = x.to('cuda', non_blocking=True)"
-                ),
-                applies_when="the host does not read the result at once",
-                numerics="nothing",
-            ),
-        )
-    return (
-        Fix(
-            title="no synchronize inside the step",
-            code=(
-                "start.record(); train_step(); end.record()     # CUDA events; read them later\n"
-                "# torch.cuda.synchronize()  <- remove, or call it once every few hundred steps"
-            ),
-            applies_when="the call is there for timing or logging",
-            numerics="nothing",
-        ),
-    )

@@ -1,0 +1,276 @@
+"""PRE001 fp32-matmul-without-tf32: float32 matrix products beside the tensor cores.
+
+## What it detects
+float32 GEMMs and convolutions that run on the CUDA cores of an NVIDIA GPU of compute capability 8.0
+or later, where TF32 would run them on the tensor cores.
+
+## Why it matters
+TF32 keeps float32's range and rounds the factors to 10 bits of mantissa; sums stay in float32. On
+an H200 it has 7 times the throughput of float32 by the data sheet, on an A100 8 times. PyTorch
+allows it for convolutions by default, and for matrix products only when asked.
+
+## How it is measured
+By kernel name: `sgemm`, `scudnn`, `simt`, `f32f32_f32f32`; never `tf32`, `tensorop` or a half
+type; and, where recorded, by the op's element type. If the trace shows TF32 kernels of the same
+family (matrix product, convolution), TF32 is on already and the library chose otherwise: no
+finding. The price is the step replayed with each kernel as long as its operations take at
+`expected_share` of the TF32 peak, or its bytes at memory bandwidth, whichever is longer, and never
+less than the ratio of the peaks allows (range: `least_share` and `most_share`). Where shapes
+were not recorded, the kernel is taken to run at `fp32_share` of its own peak now.
+
+## Example
+    12 sgemm kernels a step, 16.4 ms; in TF32 2.8 ms
+
+## Fix
+`torch.set_float32_matmul_precision("high")`; `torch.backends.cudnn.allow_tf32 = True`.
+
+## False positives
+GPUs whose TF32 peak is no higher than their float32 peak (GeForce 30 and 40) gain nothing and
+give no finding. Products with a vector (gemv) are bound by memory. Programs that need the last
+bits of float32 (solvers, some physics) have reasons to leave TF32 off.
+
+## References
+https://docs.pytorch.org/docs/stable/notes/cuda.html#tensorfloat-32-tf32-on-ampere-and-later-devices
+https://docs.pytorch.org/docs/stable/generated/torch.set_float32_matmul_precision.html
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tracekit.analysis.device_peaks import Peaks
+from tracekit.analysis.layout import device_peaks, named
+from tracekit.analysis.matmul import allows_tf32, work_of
+from tracekit.detectors.finding import Detection, Draft, Evidence, Fix, Undetermined
+from tracekit.detectors.place import where_of
+from tracekit.replay.edits import Edits
+from tracekit.trace.table import Bools, Ints
+
+if TYPE_CHECKING:
+    from tracekit.analysis.analysis import Analysis
+
+CODE = "PRE001"
+NAME = "fp32-matmul-without-tf32"
+
+# "tf32f32_tf32f32_f32" holds "f32f32_": the two factors' types must both be plain f32.
+_PLAIN = re.compile(r"sgemm|scudnn|simt|(?<![tb])f32f32_f32f32_f32", re.IGNORECASE)
+_TENSOR_CORE = re.compile(r"tf32|tensorop|s1688|s16816|hmma|wmma|bf16|fp16|f16|half", re.IGNORECASE)
+_TF32 = re.compile(r"tf32|tensorop_s1688(gemm|fprop|dgrad|wgrad)", re.IGNORECASE)
+_ROCM_FP32 = re.compile(r"^Cijk_\w+?_SB_")
+
+
+@dataclass(frozen=True)
+class Config:
+    """Thresholds of PRE001."""
+
+    min_step_share_percent: float = field(
+        default=0.3,
+        metadata={
+            "unit": "% of the step, GPU time that TF32 would save",
+            "source": "below the 0.5 % that a step repeats to on an H200",
+        },
+    )
+    expected_share: float = field(
+        default=0.6,
+        metadata={
+            "unit": "share of the dense TF32 peak",
+            "source": "judgement; bf16 convolutions on an H200 reach 0.4 to 0.75 of theirs",
+        },
+    )
+    least_share: float = field(
+        default=0.3, metadata={"unit": "share of the dense TF32 peak", "source": "judgement"}
+    )
+    most_share: float = field(
+        default=0.8, metadata={"unit": "share of the dense TF32 peak", "source": "judgement"}
+    )
+    fp32_share: float = field(
+        default=0.8,
+        metadata={
+            "unit": "share of the float32 peak that a kernel of unknown shape reaches now",
+            "source": "judgement",
+        },
+    )
+
+
+def detect(analysis: Analysis, config: Config) -> Detection:
+    """One finding for matrix products, one for convolutions."""
+    gpu, steps = analysis.trace.table("gpu"), analysis.steps
+    if not len(gpu):
+        return Detection(undetermined=(Undetermined(CODE, NAME, "the trace has no GPU events"),))
+    wall = float(steps.wall_ns.sum())
+    plain, tf32 = _kernels(analysis)
+    drafts, unclear, notes = [], [], []
+    for family in ("gemm", "convolution"):
+        rows = np.flatnonzero(plain & analysis.classes.rows(family))
+        spent = float(gpu.ints("dur")[rows].sum())
+        if 100 * spent < config.min_step_share_percent * wall or not len(rows):
+            continue
+        share = 100 * spent / wall
+        if (tf32 & analysis.classes.rows(family)).any():
+            notes.append(
+                f"{share:.1f} % of the step are float32 {_WORDS[family]} although TF32 is on: "
+                "the library chose those kernels (small or misaligned shapes)"
+            )
+            continue
+        why = _cannot_judge(analysis, rows)
+        if why:
+            unclear.append(Undetermined(CODE, NAME, f"{_WORDS[family]}: {why}"))
+            continue
+        peaks = device_peaks(analysis)
+        if peaks is None or peaks.tf32 is None or _capability(analysis) < 8:
+            continue
+        new = {s: _durations(analysis, rows, peaks, config, s) for s in _SHARES}
+        saved = float((gpu.ints("dur")[rows] - new["expected_share"]).sum())
+        if 100 * saved >= config.min_step_share_percent * wall:
+            drafts.append(_draft(analysis, family, rows, new, peaks))
+    return Detection(tuple(drafts), tuple(unclear), tuple(notes))
+
+
+_SHARES = ("least_share", "expected_share", "most_share")
+_WORDS = {"gemm": "matrix products", "convolution": "convolutions"}
+
+
+def _kernels(analysis: Analysis) -> tuple[Bools, Bools]:
+    """Kernels in the steps that compute in float32 on CUDA cores, and all that compute in TF32."""
+    names, ops = analysis.trace.table("gpu").text("name"), analysis.trace.table("ops")
+    op = analysis.links.gpu_op
+    plain = names.where(
+        lambda n: bool((_PLAIN.search(n) and not _TENSOR_CORE.search(n)) or _ROCM_FP32.match(n))
+    )
+    plain &= analysis.steps.gpu_step >= 0
+    if len(ops):
+        other = ops.text("dtypes").where(lambda t: '"float"' not in t)
+        plain &= ~((op >= 0) & other[np.maximum(op, 0)])
+        rows = np.flatnonzero(plain & (op >= 0))
+        allowed = [
+            allows_tf32(ops.text("name")[o] or "", ops.text("concrete")[o] or "") is True
+            for o in op[rows].tolist()
+        ]
+        plain[rows[np.array(allowed, bool)]] = False
+    tf32 = names.where(lambda n: bool(_TF32.search(n)) and "bf16" not in n)
+    return plain, tf32
+
+
+def _capability(analysis: Analysis) -> int:
+    """Major compute capability of the analysed device; -1 where not recorded."""
+    properties = analysis.trace.header.get("deviceProperties")
+    for entry in properties if isinstance(properties, list) else []:
+        if isinstance(entry, dict) and entry.get("id") == analysis.device:
+            major = entry.get("computeMajor")
+            return major if isinstance(major, int) else -1
+    return -1
+
+
+def _cannot_judge(analysis: Analysis, rows: Ints) -> str | None:
+    """Why nothing can be said about these float32 kernels."""
+    count, steps = len(rows), max(len(analysis.steps), 1)
+    spent = float(analysis.trace.table("gpu").ints("dur")[rows].sum()) / 1e6 / steps
+    what = f"{count} in float32 take {spent:.2f} ms a step, but "
+    if analysis.trace.vendor != "cuda":
+        return what + "what a reduced precision saves on this vendor's GPUs is not known here"
+    major = _capability(analysis)
+    if major < 0:
+        return what + "the recording does not say which GPU it is"
+    if major >= 8 and device_peaks(analysis) is None:
+        name = analysis.trace.device_names.get(analysis.device, "this GPU")
+        return what + f"the TF32 throughput of {name} is not in the table"
+    return None
+
+
+def _durations(analysis: Analysis, rows: Ints, peaks: Peaks, config: Config, share: str) -> Ints:
+    """The kernels' durations in TF32 at this share of its peak, ns; never longer than now."""
+    ops, op = analysis.trace.table("ops"), analysis.links.gpu_op[rows]
+    now = analysis.trace.table("gpu").ints("dur")[rows]
+    assert peaks.tf32 is not None
+    reached = getattr(config, share) * peaks.tf32
+    blind = config.fp32_share * peaks.fp32 / reached
+    least = peaks.fp32 / peaks.tf32
+    out = now * blind
+    for i, o in enumerate(op.tolist()):
+        if o < 0:
+            continue
+        parts = (ops.text(c)[o] or "" for c in ("name", "shapes", "dtypes", "concrete"))
+        work = work_of(*parts)
+        if work is not None:
+            # 1 TFLOP/s is 1,000 operations a ns.
+            out[i] = max(work.flops / (1_000 * reached), work.bytes / peaks.copy_bandwidth)
+    new: Ints = np.minimum(np.maximum(out, now * least), now).astype(np.int64)
+    return new
+
+
+def _draft(
+    analysis: Analysis, family: str, rows: Ints, new: dict[str, Ints], peaks: Peaks
+) -> Draft:
+    gpu, count = analysis.trace.table("gpu"), max(len(analysis.steps), 1)
+    ops, op = analysis.trace.table("ops"), analysis.links.gpu_op[rows]
+    now = gpu.ints("dur")[rows]
+    spent, then = (float(d.sum()) / 1e6 / count for d in (now, new["expected_share"]))
+    order = np.argsort(-now, kind="stable")
+    known = bool(len(ops)) and bool(
+        named(ops.text("dtypes"), op, lambda t: '"float"' in t).mean() > 0.5
+    )
+    edits = {s: Edits(resize_gpu=rows, resize_ns=d) for s, d in new.items()}
+    words = _WORDS[family]
+    names = dict.fromkeys(_short(gpu.text("name")[r] or "") for r in rows[order].tolist())
+    return Draft(
+        code=CODE,
+        name=NAME,
+        title=f"float32 {words} run without the tensor cores",
+        insight=(
+            f"{len(rows) / count:.3g} float32 {words} a step take {spent:.2f} ms on CUDA cores; "
+            f"in TF32 about {then:.2f} ms."
+        ),
+        action=(
+            'Call torch.set_float32_matmul_precision("high").'
+            if family == "gemm"
+            else "Set torch.backends.cudnn.allow_tf32 = True (the default)."
+        ),
+        impact=f"{peaks.device}: float32 {peaks.fp32:g} TFLOP/s, TF32 {peaks.tf32:g} TFLOP/s.",
+        edits=edits["expected_share"],
+        pessimistic=edits["least_share"],
+        optimistic=edits["most_share"],
+        evidence=Evidence(
+            event_ids=tuple(int(i) for i in gpu.ints("id")[rows[order[:20]]]),
+            counts={
+                "kernels a step": round(len(rows) / count, 1),
+                "GPU ms a step": round(spent, 3),
+                "in TF32, GPU ms a step (estimate)": round(then, 3),
+            },
+            lines=tuple(list(names)[:3]),
+        ),
+        where=where_of(analysis, rows),
+        fixes=(_GEMM if family == "gemm" else _CONVOLUTION, _BF16),
+        confidence="high" if known else "medium",
+    )
+
+
+def _short(name: str) -> str:
+    return name.removeprefix("void ").split("<")[0].split("(")[0][:80]
+
+
+_ROUNDED = (
+    "factors are rounded to 10 bits of mantissa (relative error about 5e-4 an element), sums stay "
+    "in float32"
+)
+_GEMM = Fix(
+    title="TF32 for matrix products",
+    code='torch.set_float32_matmul_precision("high")     # once, before the model is built',
+    applies_when="training and inference of networks; not solvers that need float32's last bits",
+    numerics=_ROUNDED,
+)
+_CONVOLUTION = Fix(
+    title="TF32 for convolutions",
+    code="torch.backends.cudnn.allow_tf32 = True        # the default; something set it to False",
+    applies_when="training and inference of networks",
+    numerics=_ROUNDED,
+)
+_BF16 = Fix(
+    title="bf16 autocast",
+    code='with torch.autocast("cuda", torch.bfloat16):\n    loss = loss_of(model(x), y)',
+    applies_when="the network trains in bf16: twice TF32's throughput and half the memory traffic",
+    numerics="products of bf16 factors (8 bits of mantissa) in float32 sums; check the loss curve",
+)
