@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from tracekit.analysis.device_peaks import Peaks, peaks_of
-from tracekit.analysis.opargs import Tensor, memory_format, tensors
+from tracekit.analysis.opargs import Tensor, tensors
 from tracekit.trace.table import Bools, Ints, Strings, Table
 
 if TYPE_CHECKING:
@@ -21,15 +23,7 @@ _COPY_RULES = ("memory-format-copy", "copy-in-convolution-backward")
 _WRAPPERS = frozenset(("aten::copy_", "aten::clone", "aten::contiguous", "aten::to"))
 _WRAPPERS |= {"aten::_to_copy", "aten::reshape"}
 _MIN_CONVOLUTION_SHARE = 0.05
-# Reads and writes of the activation that a batch norm in training makes.
-_NORM_PASSES = {
-    "aten::native_batch_norm": 3,
-    "aten::cudnn_batch_norm": 3,
-    "aten::miopen_batch_norm": 3,
-    "aten::native_batch_norm_backward": 5,
-    "aten::cudnn_batch_norm_backward": 5,
-    "aten::miopen_batch_norm_backward": 5,
-}
+_ELEMENTWISE = re.compile(r"void at::native::elementwise_kernel<(\d+), (\d+),")
 
 
 @dataclass(frozen=True)
@@ -69,20 +63,32 @@ class Conversions:
                     counted[" > ".join(names)] += n
         return tuple(f"{n:,} x {name}" for name, n in counted.most_common(4))
 
-    def at_bandwidth(self, analysis: Analysis, rows: Ints) -> tuple[Ints, Ints]:
-        """Those of the copies whose sizes are recorded, and their durations at the device's copy
-        bandwidth, ns; none for an unknown device."""
+    def at_bandwidth(
+        self, analysis: Analysis, rows: Ints, efficiency: float = 1.0
+    ) -> tuple[Ints, Ints]:
+        """Those of the copies whose sizes are recorded, and their durations at a share of the
+        device's copy bandwidth, ns; none for an unknown device.
+
+        A copy without an op has its elements in its launch: grid x threads x elements a thread.
+        Its type is not recorded: 4 bytes are taken, which for bf16 is twice what it moves.
+        """
         peaks = device_peaks(analysis)
         if peaks is None:
             return np.empty(0, np.int64), np.empty(0, np.int64)
+        speed = peaks.copy_bandwidth * efficiency
         gpu, ops = analysis.trace.table("gpu"), analysis.trace.table("ops")
-        op = analysis.links.gpu_op[rows]
-        rows, op = rows[op >= 0], op[op >= 0]
-        new = gpu.ints("dur")[rows].copy()
-        for found, which in signatures(ops, op):
+        op, new = analysis.links.gpu_op[rows], gpu.ints("dur")[rows].copy()
+        with_op = np.flatnonzero(op >= 0)
+        for found, which in signatures(ops, op[with_op]):
             moved = found[0].bytes + found[1].bytes if len(found) >= 2 else 0
             if moved:
-                new[which] = np.minimum(new[which], int(moved / peaks.copy_bandwidth))
+                mine = with_op[which]
+                new[mine] = np.minimum(new[mine], int(moved / speed))
+        without = np.flatnonzero(op < 0)
+        a_block = gpu.text("name").map(_elements_a_block, np.int64)[rows[without]]
+        elements = a_block * gpu.text("grid").map(_blocks, np.int64)[rows[without]]
+        least = np.where(elements > 0, elements * 8 / speed, np.inf)
+        new[without] = np.minimum(new[without], least).astype(np.int64)
         return rows, new
 
 
@@ -98,19 +104,17 @@ class ConvolutionFacts:
     lines: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class SlowNorms:
-    """Batch norm kernels far below memory bandwidth, with what they would take in NHWC."""
-
-    rows: Ints
-    ns: Ints
-    ms_per_step: float
-    """what they take now"""
-
-
 def device_peaks(analysis: Analysis) -> Peaks | None:
-    """Limits of the device the analysis is about; None where it is not in the table."""
-    return peaks_of(analysis.trace.device_names.get(analysis.device))
+    """Limits of the device the analysis is about; None where it is not in the table.
+
+    Where the recording names other numbers than its events have (ROCm's numbering differs), all
+    named devices must be of one product.
+    """
+    names = analysis.trace.device_names
+    found = names.get(analysis.device)
+    if found is None and len(set(names.values())) == 1:
+        found = next(iter(names.values()))
+    return peaks_of(found)
 
 
 def find_conversions(analysis: Analysis) -> Conversions:
@@ -167,6 +171,18 @@ def signatures(ops: Table, rows: Ints) -> Iterator[tuple[tuple[Tensor, ...], Int
 
 def _is_strided_copy(name: str) -> bool:
     return "direct_copy_kernel" in name and name.startswith("void at::native::elementwise_kernel")
+
+
+def _elements_a_block(name: str) -> int:
+    """Of ATen's elementwise_kernel<threads, elements a thread, ...>; 0 for any other kernel."""
+    found = _ELEMENTWISE.match(name)
+    return int(found[1]) * int(found[2]) if found else 0
+
+
+def _blocks(grid: str) -> int:
+    """Product of a recorded grid "[x, y, z]"; 0 where there is none."""
+    found = [int(n) for n in re.findall(r"\d+", grid)]
+    return prod(found) if len(found) == 3 else 0
 
 
 def _short(name: str) -> str:
@@ -277,37 +293,3 @@ def dispatch_time(analysis: Analysis, rows: Ints) -> Ints:
 
 def _is_wrapper(name: str) -> bool:
     return name in _WRAPPERS
-
-
-def slow_norms(analysis: Analysis, factor: float, efficiency: float) -> SlowNorms:
-    """Batch norms of NCHW inputs that take more than `factor` times what their bytes need at the
-    device's copy bandwidth; in NHWC they are taken to reach `efficiency` of it."""
-    none = SlowNorms(np.empty(0, np.int64), np.empty(0, np.int64), 0.0)
-    peaks = device_peaks(analysis)
-    ops, gpu = analysis.trace.table("ops"), analysis.trace.table("gpu")
-    if peaks is None or not len(ops):
-        return none
-    op = analysis.links.gpu_op
-    is_norm = named(ops.text("name"), op, lambda n: n in _NORM_PASSES)
-    rows = np.flatnonzero(is_norm & (analysis.steps.gpu_step >= 0))
-    if not len(rows):
-        return none
-    which, inverse = np.unique(op[rows], return_inverse=True)
-    spent = np.bincount(inverse, weights=gpu.ints("dur")[rows])
-    passes = ops.text("name").map(lambda n: _NORM_PASSES.get(n, 0), np.int64)[which]
-    scale = np.ones(len(which))
-    for found, same in signatures(ops, which):
-        if not found or len(found[0].shape) < 4:
-            continue
-        strides = found[0].strides
-        if strides and memory_format(found[0].shape, strides) == "channels_last":
-            continue
-        once = found[0].elements * found[0].item_bytes / peaks.copy_bandwidth
-        floor = once * passes[same]
-        slow_here = (floor > 0) & (spent[same] > factor * floor)
-        scale[same] = np.where(slow_here, floor / efficiency / spent[same], 1.0)
-    slow = scale[inverse] < 1
-    rows, ratio = rows[slow], scale[inverse][slow]
-    duration = gpu.ints("dur")[rows]
-    ms = float(duration.sum()) / 1e6 / max(len(analysis.steps), 1)
-    return SlowNorms(rows, (duration * ratio).astype(np.int64), ms)

@@ -14,8 +14,8 @@ Why it matters
 How it is measured
     By the recorded shapes: the reduction leaves one number. All kernels of a run become one that
     reads the tensors once at half of the device's copy bandwidth (what `torch._foreach_norm`
-    reached on 364 gradients, 41 M elements, in an H200 recording), or at the best bandwidth of the
-    run where the device is unknown. The host time from the first to the last op of the run goes
+    reached on 364 gradients, 41 M elements, in an H200 recording); on an unknown device they keep
+    their GPU time. The host time from the first to the last op of the run goes
     but for that of one call (3.5 us a tensor for foreach norms in the same recording, 1 us to
     stack tensors otherwise), and so do the waits for the numbers but for one. Pauses
     longer than `max_pause_ns` between two ops of a run stay, for they may be other work.
@@ -162,12 +162,9 @@ def _plan(analysis: Analysis, config: Config, run: Run, gpu_op: Ints) -> _Plan:
     rows = np.concatenate([rows[kernel], rows[~kernel][:-1]])
     duration = gpu.ints("dur")[rows].astype(np.float64)
     now = float(duration.sum())
-    peaks = device_peaks(analysis)
+    peaks, fused = device_peaks(analysis), now
     if peaks is not None:
         fused = run.bytes / (peaks.copy_bandwidth * config.efficiency)
-    else:
-        # The longest kernel is taken to have read a tensor of average size.
-        fused = float(duration.max()) * len(run.reductions)
     fused = min(max(fused, config.min_kernel_ns), now)
     starts, ends = ops.ts[run.ops], ops.end[run.ops]
     after = np.concatenate([starts[1:], ends[-1:]])
