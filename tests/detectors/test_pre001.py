@@ -132,8 +132,10 @@ def test_where_tf32_is_on_the_library_has_its_reasons() -> None:
 def test_a_convolution_that_was_allowed_tf32() -> None:
     """The op's own argument says so; cuDNN chose a float32 kernel."""
     concrete = ["", "", "[1, 1]", "[1, 1]", "[1, 1]", "1", "False", "False"]
-    sizes: dict[str, Any] = {"shapes": [[64, 128, 32, 32], [128, 128, 3, 3], [], [], [], [], [], []],
-             "dtypes": ["float", "float", *["ScalarList"] * 3, *["Scalar"] * 3]}  # fmt: skip
+    sizes: dict[str, Any] = {
+        "shapes": [[64, 128, 32, 32], [128, 128, 3, 3], [], [], [], [], [], []],
+        "dtypes": ["float", "float", *["ScalarList"] * 3, *["Scalar"] * 3],
+    }
     args: dict[str, Any] = {"op": "aten::cudnn_convolution", "us": 430, **sizes}
     off = program(CONV32, **args, **{"Concrete Inputs": [*concrete, "False"]})
     assert len(run(off)[1].drafts) == 1
