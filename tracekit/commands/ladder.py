@@ -80,7 +80,7 @@ def command(render: Path | None, output: Path, plot: bool, **given: Any) -> int:
             click.echo("no plot: matplotlib is not installed", err=True)
     except OSError as problem:
         raise click.ClickException(f"{problem.filename}: {problem.strerror}") from problem
-    click.echo(f"written: {output.with_suffix('')}.[json md]", err=True)
+    click.echo(f"written: {output if render is None else output.with_suffix('.md')}", err=True)
     failed = any(row["error"] for row in result["rows"])
     code = FAILED if failed else DONE if result["complete"] else INTERRUPTED
     if code:
