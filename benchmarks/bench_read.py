@@ -99,7 +99,7 @@ def measure(program: str, path: Path) -> tuple[float | None, float]:
     peak = 0.0
     while process.poll() is None:
         peak = max(peak, memory(process.pid))
-        time.sleep(0.01)
+        time.sleep(0.05)
     out = process.stdout.read().strip() if process.stdout else ""
     try:
         return float(out.splitlines()[-1]), peak
