@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tracekit.analysis.idle import SILENT_NS
-from tracekit.analysis.intervals import complement, union
+from tracekit.analysis.intervals import Intervals, complement, union
 from tracekit.trace.table import Ints
 
 if TYPE_CHECKING:
@@ -66,25 +66,23 @@ def loader_time(analysis: Analysis) -> InputTime:
 def silent_time(analysis: Analysis) -> InputTime:
     """Silent stretches of the launching thread before the copies that end an `input` gap."""
     trace, gaps = analysis.trace, analysis.gaps
-    launches, ops, gpu = trace.table("launches"), trace.table("ops"), trace.table("gpu")
+    launches, gpu = trace.table("launches"), trace.table("gpu")
     wanted = gaps.of("input") & (gaps.launch >= 0) & (gaps.next_gpu >= 0)
     wanted &= gpu.text("name").where(lambda n: "HtoD" in n)[np.maximum(gaps.next_gpu, 0)]
     spans: list[tuple[int, int, int]] = []
     ended = []
+    threads = {int(t): _thread(analysis, int(t)) for t in np.unique(launches.ints("tid"))}
     for call, work, dry in zip(
         gaps.launch[wanted].tolist(),
         gaps.next_gpu[wanted].tolist(),
         gaps.start[wanted].tolist(),
         strict=True,
     ):
-        tid = int(launches.ints("tid")[call])
-        at = int(launches.ts[call])
-        mine, own = launches.ints("tid") == tid, ops.ints("tid") == tid
-        earlier = launches.end[mine & (launches.ts < at)]
-        since = int(earlier[-1]) if len(earlier) else int(analysis.steps.mark_start[0])
-        busy = union(
-            np.concatenate([launches.ts[mine], ops.ts[own]]),
-            np.concatenate([launches.end[mine], ops.end[own]]),
+        tid, at = int(launches.ints("tid")[call]), int(launches.ts[call])
+        mine, busy = threads[tid]
+        before = int(np.searchsorted(launches.ts[mine], at)) - 1
+        since = (
+            int(launches.end[mine[before]]) if before >= 0 else int(analysis.steps.mark_start[0])
         )
         start, end = complement(busy, min(since, dry), at)
         quiet = end - start >= SILENT_NS
@@ -93,6 +91,17 @@ def silent_time(analysis: Analysis) -> InputTime:
             ended.append(work)
     found = np.array(sorted(set(spans)), np.int64).reshape(-1, 3)
     return InputTime(found, (), np.array(ended, np.int64))
+
+
+def _thread(analysis: Analysis, tid: int) -> tuple[Ints, Intervals]:
+    """Rows of `launches` of one thread, and when it was in a recorded op or call."""
+    launches, ops = analysis.trace.table("launches"), analysis.trace.table("ops")
+    mine, own = np.flatnonzero(launches.ints("tid") == tid), ops.ints("tid") == tid
+    busy = union(
+        np.concatenate([launches.ts[mine], ops.ts[own]]),
+        np.concatenate([launches.end[mine], ops.end[own]]),
+    )
+    return mine, busy
 
 
 def filled_by(analysis: Analysis, spans: Ints) -> str | None:
