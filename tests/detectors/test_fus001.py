@@ -99,6 +99,17 @@ def test_a_full_reduction_ends_a_chain() -> None:
     assert run(b)[1] == Detection()
 
 
+def test_a_sibling_of_a_reduction_s_size_is_not_its_output() -> None:
+    """4,096 row means, then arithmetic on a [64, 64] tensor: as many elements, another tensor."""
+    b = TraceBuilder()
+    with b.step():
+        op(b, "mul", BIG, BIG)
+        op(b, "mean", BIG, [], [], kernel=SUM, **{"Concrete Inputs": ["", "[-1]", "True"]})
+        op(b, "add", [64, 64], [64, 64], kernel=ADD)
+        op(b, "rsqrt", [64, 64])
+    assert run(b)[1] == Detection()
+
+
 def test_two_kernels_are_no_chain() -> None:
     b = TraceBuilder()
     with b.step():

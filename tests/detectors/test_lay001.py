@@ -93,7 +93,8 @@ def test_a_batch_norm_slow_in_nchw_gains_with_the_layout() -> None:
     (draft,) = found.drafts
     assert draft.edits.resize_gpu.tolist() == [3]
     least = 128 * 128 * 32 * 32 * 2 * 3 / 4260
-    assert draft.edits.resize_ns[0] == pytest.approx(least / 0.6, rel=0.01)
+    # and the 4 us that any kernel takes
+    assert draft.edits.resize_ns[0] == pytest.approx(least / 0.6 + 4_000, rel=0.01)
     assert draft.pessimistic is not None and not len(draft.pessimistic.resize_gpu)
 
 
@@ -201,9 +202,13 @@ def test_copies_of_a_graph_replay_are_known_by_their_order() -> None:
     analysis.links.gpu_op[:] = -1
     found = detect(analysis, Config())
     (draft,) = found.drafts
-    assert draft.confidence == "low"
+    assert draft.confidence == "medium"
     assert draft.evidence.counts["kernels a step"] == 1
-    assert draft.pessimistic is not None and draft.pessimistic.empty
+    # No grid is recorded, so nothing says how large the copy is: no gain is assured.
+    assert draft.pessimistic is not None
+    assert draft.pessimistic.resize_ns.tolist() == [90_000]
+    assert draft.edits.resize_ns.tolist() == [90_000]
+    assert draft.optimistic is not None and draft.optimistic.remove_gpu.tolist() == [0]
     assert "no recorded op" in found.undetermined[0].why
 
 
@@ -234,7 +239,9 @@ def test_rung_0_saves_nothing_by_layout_alone() -> None:
 
 def test_rung_5_shows_the_copies_of_its_graph() -> None:
     (draft,) = real("h200/ddpm32m_rung5.json.gz").drafts
-    assert draft.confidence == "low"
+    assert draft.confidence == "medium"
+    # By their grids the copies move at most 1.0 ms a step at memory bandwidth.
+    assert draft.edits.resize_ns.sum() / 3e6 == pytest.approx(0.9, abs=0.1)
     assert draft.evidence.counts["GPU ms a step"] == pytest.approx(2.6, abs=0.1)
 
 

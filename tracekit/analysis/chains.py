@@ -207,6 +207,11 @@ def _feeds(first: Signature, then: Signature) -> bool:
     count = _elements(a.shape)
     if count <= 1:
         return False
+    if a.kind == "reduction":
+        # Its size alone proves little: a bias may have as many elements as there are rows. The
+        # shape must be what the reduction left, dimensions of 1 aside.
+        left = _without_ones(a.shape)
+        return any(_without_ones(t.shape) == left for t in b.inputs)
     return any(t.elements == count for t in b.inputs)
 
 
@@ -218,6 +223,10 @@ def _plain_copy(op: Signature, moved: Traffic) -> bool:
     if len(found) < 2 or found[0].strides is None or found[1].strides is None:
         return True
     return found[0].strides == found[1].strides
+
+
+def _without_ones(shape: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(d for d in shape if d != 1)
 
 
 def _elements(shape: tuple[int, ...]) -> int:

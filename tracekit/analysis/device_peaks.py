@@ -2,8 +2,8 @@
 
 Dense figures only (vendors' sparse ones are twice as high). `copy_gbs` is a measured
 device-to-device copy, read plus write, where we know one; otherwise `copy_bandwidth` takes 0.90 of
-the data sheet, which is what the measured devices reach. An unknown device gives None, and
-what depends on it is undetermined or a range.
+the data sheet: judgement, from the one device measured, an H200, which reaches 0.89. An unknown
+device gives None, and what depends on it is undetermined or a range.
 """
 
 from __future__ import annotations
@@ -36,11 +36,17 @@ class Peaks:
         return self.copy_gbs or self.memory_gbs * _COPY_SHARE
 
 
+# Checked against vendors' documents as quoted on public pages: H200, H100, A100, MI300X. The
+# others are from the named documents, not checked a second time.
 _NVIDIA = "NVIDIA data sheet"
 _AMD = "AMD Instinct data sheet"
 
 # First entry whose words all occur in the product name. More specific names come first.
 _TABLE: tuple[tuple[tuple[str, ...], Peaks], ...] = (
+    (
+        ("h200", "nvl"),
+        Peaks("H200 NVL", 4800, None, 60, 417.5, 835.5, 835.5, 1671, f"{_NVIDIA} (H200 NVL)"),
+    ),
     (
         ("h200",),
         Peaks(
