@@ -59,22 +59,21 @@ def unknown(code: str, known: list[str]) -> str:
 
 
 def _listing(found: list[ModuleType], style: object) -> str:
-    from tracekit.report.style import Style, shorten
+    from tracekit.report.style import Style, wrap
 
     assert isinstance(style, Style)
     width = max(len(m.NAME) for m in found)
     lines = []
     for module in found:
-        summary = shorten(_summary(module), style.width - width - 12)
-        lines.append(
-            f"{style.paint(module.CODE, 'bold')}  {module.NAME:<{width}}  {summary}".rstrip()
-        )
+        head = f"{module.CODE}  {module.NAME:<{width}}  "
+        first, *more = wrap(_summary(module), style.width, " " * len(head), head)
+        lines += [style.paint(module.CODE, "bold") + first.removeprefix(module.CODE), *more]
     return "\n".join([*lines, "", "tracekit explain CODE tells more.", ""])
 
 
 def _summary(module: ModuleType) -> str:
-    """First line of the page, without the code and name it may open with."""
-    first = (module.__doc__ or "").strip().partition("\n")[0].strip()
+    """First paragraph of the page, without the code and name it may open with."""
+    first = " ".join((module.__doc__ or "").strip().partition("\n\n")[0].split())
     for opening in (module.CODE, module.NAME):
         first = first.removeprefix(opening).lstrip(" :.-")
     return first
@@ -85,13 +84,9 @@ def page(module: ModuleType, style: object) -> str:
     from tracekit.report.style import Style, sentence, wrap
 
     assert isinstance(style, Style)
-    body = (module.__doc__ or "").strip()
+    _, _, rest = (module.__doc__ or "").strip().partition("\n\n")
     lines = [style.paint(f"{module.CODE} {module.NAME}", "bold"), ""]
-    first, _, rest = body.partition("\n")
-    if not (first.startswith(module.CODE) or first.strip(" .") == module.NAME):
-        rest = body
-    elif _summary(module):
-        rest = f"{sentence(_summary(module))}\n{rest}"
+    lines += [*wrap(sentence(_summary(module)), style.width), ""]
     lines += [*rest.strip("\n").splitlines(), "", style.paint("Thresholds", "bold")]
     config = module.Config()
     fields = dataclasses.fields(config)
