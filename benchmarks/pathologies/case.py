@@ -131,7 +131,8 @@ def captured(body: Step, device: torch.device) -> Step:
         result = body()
     torch.cuda.current_stream(device).wait_stream(side)
 
-    def replay() -> Tensor:
+    def replay(alive: Step = body) -> Tensor:
+        # The graph knows addresses only: `alive` keeps the tensors that it reads from being freed.
         graph.replay()
         return result
 
