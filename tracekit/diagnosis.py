@@ -65,8 +65,8 @@ def diagnose(
         TraceError: if the source holds no readable trace.
         ValueError: if `select` or `ignore` names no detector, or `steps` holds no step.
     """
-    from tracekit.detectors.registry import run
     from tracekit.detectors.pricing import price
+    from tracekit.detectors.registry import run
     from tracekit.trace.read import read
 
     trace = read(source, progress=progress)

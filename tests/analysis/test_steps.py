@@ -95,7 +95,9 @@ def test_other_marks_in_order_of_trust() -> None:
             if which.get("optimizer"):
                 b.annotation("Optimizer.step#AdamW.step", at + 900, 90)
             for k in range(8):
-                b.kernel(f"kernel {'abcdefgh'[k]}", at + 20 + 100 * k, 50, b.launch(at + 10 + 100 * k))
+                b.kernel(
+                    f"kernel {'abcdefgh'[k]}", at + 20 + 100 * k, 50, b.launch(at + 10 + 100 * k)
+                )
         return Analysis(b.trace())
 
     assert program(annotation=True, optimizer=True).steps.source == "annotation train step #"

@@ -45,7 +45,7 @@ class Analysis:
 
     @cached_property
     def device(self) -> int:
-        """The device this analysis is about: the one with the most GPU time; -1 without GPU work."""
+        """The device this analysis is about: the one with most GPU time; -1 without GPU work."""
         gpu = self.trace.table("gpu")
         if not len(gpu):
             return -1

@@ -65,7 +65,7 @@ def find_waits(analysis: Analysis) -> Waits:
 
 
 def _sync_streams(syncs: Table, launches: Table, call: Ints) -> Ints:
-    """Stream that each call waited on, where a cuda_sync row of its correlation says so; else -1."""
+    """Stream that each call waited on, where a cuda_sync row of its correlation says so, or -1."""
     known = dict(
         zip(syncs.ints("correlation").tolist(), syncs.ints("stream").tolist(), strict=True)
     )
