@@ -43,6 +43,21 @@ def work_of(op: str, shapes: str, dtypes: str, concrete: str = "") -> Work | Non
     return None
 
 
+def products_of(op: str, concrete: str) -> int:
+    """How many products of `work_of`'s size one call of the op makes.
+
+    A convolution's backward makes one for each gradient of input and weight that is asked for
+    (its last argument; both where it was not recorded), any other op one.
+    """
+    if op != "aten::convolution_backward":
+        return 1
+    values = _decode(concrete)
+    last = values[-1] if values else None
+    if isinstance(last, str) and last.startswith("["):
+        return max(sum("True" in flag for flag in last.split(",")[:2]), 1)
+    return 2
+
+
 def _product(factors: tuple[Tensor, ...]) -> Work | None:
     if len(factors) < 2:
         return None

@@ -12,11 +12,15 @@ allows it for convolutions by default, and for matrix products only when asked.
 ## How it is measured
 By kernel name: `sgemm`, `scudnn`, `simt`, `f32f32_f32f32`; never `tf32`, `tensorop` or a half
 type; and, where recorded, by the op's element type. If the trace shows TF32 kernels of the same
-family (matrix product, convolution), TF32 is on already and the library chose otherwise: no
-finding. The price is the step replayed with each kernel as long as its operations take at
-`expected_share` of the TF32 peak, or its bytes at memory bandwidth, whichever is longer, and never
-less than the ratio of the peaks allows (range: `least_share` and `most_share`). Where shapes
-were not recorded, the kernel is taken to run at `fp32_share` of its own peak now.
+family (matrix product, convolution), or a convolution that was allowed TF32, it is on already and
+the library chose otherwise: no finding. The price is the step replayed with each product as long
+as its operations take at `gemm_expected_share` or `convolution_expected_share` of the TF32 peak,
+or its bytes at memory bandwidth, whichever is longer, and never less than the ratio of the peaks
+allows (range: the `least` and `most` shares). A convolution op is priced as a whole: in float32
+cuDNN may compute it by FFT, Winograd or NCHW kernels, with layout conversions around them; in TF32
+it is one implicit GEMM a product, and conversions remain only where its tensors are not
+channels-last. Where shapes were not recorded, a kernel is taken to run at `fp32_share` of its own
+peak now.
 
 ## Example
     12 sgemm kernels a step, 16.4 ms; in TF32 2.8 ms
@@ -44,10 +48,10 @@ import numpy as np
 
 from tracekit.analysis.device_peaks import Peaks
 from tracekit.analysis.layout import device_peaks, named
-from tracekit.analysis.matmul import allows_tf32, work_of
+from tracekit.analysis.matmul import allows_tf32
 from tracekit.detectors.finding import Detection, Draft, Evidence, Fix, Undetermined
 from tracekit.detectors.place import where_of
-from tracekit.replay.edits import Edits
+from tracekit.detectors.tf32_time import Faster, faster
 from tracekit.trace.table import Bools, Ints
 
 if TYPE_CHECKING:
@@ -74,18 +78,49 @@ class Config:
             "source": "below the 0.5 % that a step repeats to on an H200",
         },
     )
-    expected_share: float = field(
-        default=0.6,
+    gemm_expected_share: float = field(
+        default=0.65,
         metadata={
             "unit": "share of the dense TF32 peak",
-            "source": "judgement; bf16 convolutions on an H200 reach 0.4 to 0.75 of theirs",
+            "source": "H200, 4096 x 4096 x 2048 in TF32: five products take 1.07 ms, 320 TFLOP/s "
+            "(benchmarks/pathologies, fp32_gemm.healthy)",
         },
     )
-    least_share: float = field(
-        default=0.3, metadata={"unit": "share of the dense TF32 peak", "source": "judgement"}
+    gemm_least_share: float = field(
+        default=0.5,
+        metadata={
+            "unit": "share of the dense TF32 peak",
+            "source": "the slowest of them, the weight gradient: 253 TFLOP/s",
+        },
     )
-    most_share: float = field(
-        default=0.8, metadata={"unit": "share of the dense TF32 peak", "source": "judgement"}
+    gemm_most_share: float = field(
+        default=0.8,
+        metadata={
+            "unit": "share of the dense TF32 peak",
+            "source": "the fastest of them, the forward: 394 TFLOP/s",
+        },
+    )
+    convolution_expected_share: float = field(
+        default=0.37,
+        metadata={
+            "unit": "share of the dense TF32 peak",
+            "source": "H200, 128 channels, 3 x 3, 64 images of 32 x 32 in TF32: eleven products in "
+            "1.16 ms, 184 TFLOP/s (benchmarks/pathologies, fp32_convolution.healthy)",
+        },
+    )
+    convolution_least_share: float = field(
+        default=0.3,
+        metadata={
+            "unit": "share of the dense TF32 peak",
+            "source": "the slowest of them, the weight gradient: 158 TFLOP/s",
+        },
+    )
+    convolution_most_share: float = field(
+        default=0.5,
+        metadata={
+            "unit": "share of the dense TF32 peak",
+            "source": "the fastest of them, the forward, reaches 0.46; wider ones have more reuse",
+        },
     )
     fp32_share: float = field(
         default=0.8,
@@ -110,7 +145,8 @@ def detect(analysis: Analysis, config: Config) -> Detection:
         if 100 * spent < config.min_step_share_percent * wall or not len(rows):
             continue
         share = 100 * spent / wall
-        if (tf32 & analysis.classes.rows(family)).any():
+        on = family == "convolution" and _allowed(analysis)
+        if on or (tf32 & analysis.classes.rows(family)).any():
             notes.append(
                 f"{share:.1f} % of the step are float32 {_WORDS[family]} although TF32 is on: "
                 "the library chose those kernels (small or misaligned shapes)"
@@ -123,14 +159,19 @@ def detect(analysis: Analysis, config: Config) -> Detection:
         peaks = device_peaks(analysis)
         if peaks is None or peaks.tf32 is None or _capability(analysis) < 8:
             continue
-        new = {s: _durations(analysis, rows, peaks, config, s) for s in _SHARES}
-        saved = float((gpu.ints("dur")[rows] - new["expected_share"]).sum())
+        new = {
+            s: faster(
+                analysis, rows, peaks, getattr(config, f"{family}_{s}_share"), config.fp32_share
+            )
+            for s in _SHARES
+        }
+        saved = float(gpu.ints("dur")[new["expected"].rows].sum() - new["expected"].ns.sum())
         if 100 * saved >= config.min_step_share_percent * wall:
-            drafts.append(_draft(analysis, family, rows, new, peaks))
+            drafts.append(_draft(analysis, family, new, peaks))
     return Detection(tuple(drafts), tuple(unclear), tuple(notes))
 
 
-_SHARES = ("least_share", "expected_share", "most_share")
+_SHARES = ("least", "expected", "most")
 _WORDS = {"gemm": "matrix products", "convolution": "convolutions"}
 
 
@@ -145,14 +186,18 @@ def _kernels(analysis: Analysis) -> tuple[Bools, Bools]:
     if len(ops):
         other = ops.text("dtypes").where(lambda t: '"float"' not in t)
         plain &= ~((op >= 0) & other[np.maximum(op, 0)])
-        rows = np.flatnonzero(plain & (op >= 0))
-        allowed = [
-            allows_tf32(ops.text("name")[o] or "", ops.text("concrete")[o] or "") is True
-            for o in op[rows].tolist()
-        ]
-        plain[rows[np.array(allowed, bool)]] = False
     tf32 = names.where(lambda n: bool(_TF32.search(n)) and "bf16" not in n)
     return plain, tf32
+
+
+def _allowed(analysis: Analysis) -> bool:
+    """Whether every convolution whose `allow_tf32` was recorded was allowed it."""
+    ops = analysis.trace.table("ops")
+    rows = np.flatnonzero(ops.text("name").where(lambda n: "convolution" in n))
+    answers = {
+        allows_tf32(ops.text("name")[o] or "", ops.text("concrete")[o] or "") for o in rows.tolist()
+    }
+    return True in answers and False not in answers
 
 
 def _capability(analysis: Analysis) -> int:
@@ -181,39 +226,16 @@ def _cannot_judge(analysis: Analysis, rows: Ints) -> str | None:
     return None
 
 
-def _durations(analysis: Analysis, rows: Ints, peaks: Peaks, config: Config, share: str) -> Ints:
-    """The kernels' durations in TF32 at this share of its peak, ns; never longer than now."""
-    ops, op = analysis.trace.table("ops"), analysis.links.gpu_op[rows]
-    now = analysis.trace.table("gpu").ints("dur")[rows]
-    assert peaks.tf32 is not None
-    reached = getattr(config, share) * peaks.tf32
-    blind = config.fp32_share * peaks.fp32 / reached
-    least = peaks.fp32 / peaks.tf32
-    out = now * blind
-    for i, o in enumerate(op.tolist()):
-        if o < 0:
-            continue
-        parts = (ops.text(c)[o] or "" for c in ("name", "shapes", "dtypes", "concrete"))
-        work = work_of(*parts)
-        if work is not None:
-            # 1 TFLOP/s is 1,000 operations a ns.
-            out[i] = max(work.flops / (1_000 * reached), work.bytes / peaks.copy_bandwidth)
-    new: Ints = np.minimum(np.maximum(out, now * least), now).astype(np.int64)
-    return new
-
-
-def _draft(
-    analysis: Analysis, family: str, rows: Ints, new: dict[str, Ints], peaks: Peaks
-) -> Draft:
+def _draft(analysis: Analysis, family: str, new: dict[str, Faster], peaks: Peaks) -> Draft:
     gpu, count = analysis.trace.table("gpu"), max(len(analysis.steps), 1)
+    rows = new["expected"].rows
     ops, op = analysis.trace.table("ops"), analysis.links.gpu_op[rows]
     now = gpu.ints("dur")[rows]
-    spent, then = (float(d.sum()) / 1e6 / count for d in (now, new["expected_share"]))
+    spent, then = (float(d.sum()) / 1e6 / count for d in (now, new["expected"].ns))
     order = np.argsort(-now, kind="stable")
     known = bool(len(ops)) and bool(
         named(ops.text("dtypes"), op, lambda t: '"float"' in t).mean() > 0.5
     )
-    edits = {s: Edits(resize_gpu=rows, resize_ns=d) for s, d in new.items()}
     words = _WORDS[family]
     names = dict.fromkeys(_short(gpu.text("name")[r] or "") for r in rows[order].tolist())
     return Draft(
@@ -221,7 +243,8 @@ def _draft(
         name=NAME,
         title=f"float32 {words} run without the tensor cores",
         insight=(
-            f"{len(rows) / count:.3g} float32 {words} a step take {spent:.2f} ms on CUDA cores; "
+            f"{len(rows) / count:.3g} kernels of float32 {words} a step take {spent:.2f} ms on "
+            "CUDA cores; "
             f"in TF32 about {then:.2f} ms."
         ),
         action=(
@@ -230,9 +253,9 @@ def _draft(
             else "Set torch.backends.cudnn.allow_tf32 = True (the default)."
         ),
         impact=f"{peaks.device}: float32 {peaks.fp32:g} TFLOP/s, TF32 {peaks.tf32:g} TFLOP/s.",
-        edits=edits["expected_share"],
-        pessimistic=edits["least_share"],
-        optimistic=edits["most_share"],
+        edits=new["expected"].edits,
+        pessimistic=new["least"].edits,
+        optimistic=new["most"].edits,
         evidence=Evidence(
             event_ids=tuple(int(i) for i in gpu.ints("id")[rows[order[:20]]]),
             counts={
