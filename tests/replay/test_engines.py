@@ -11,6 +11,7 @@ from tests.builders import TraceBuilder
 from tests.replay.programs import model, program
 from tracekit.analysis.analysis import Analysis
 from tracekit.replay import scalar, vector
+from tracekit.replay.conditions import Conditions
 from tracekit.replay.edits import Edits, Graphed
 from tracekit.replay.model import StepModel
 from tracekit.replay.plan import plan
@@ -32,7 +33,7 @@ def check(m: StepModel) -> None:
         Edits(graphs=(Graphed(half),)),
     ):
         for overhead in (0.0, 2_000.0):
-            changed = plan(m, edits, overhead, False)
+            changed = plan(m, edits, Conditions(event_cost_ns=overhead))
             if not vector.fits(changed):
                 assert edits.graphs  # as recorded, launches wait only for earlier ones
                 continue

@@ -8,9 +8,9 @@ import pytest
 from tests.builders import ADD, TraceBuilder
 from tests.replay.programs import KERNELS, model, program
 from tracekit.analysis.analysis import Analysis
+from tracekit.replay.conditions import GRAPH_GAP_NS
 from tracekit.replay.edits import Edits, Graphed
-from tracekit.replay.engine import run, solve_overhead
-from tracekit.replay.plan import GRAPH_GAP_NS
+from tracekit.replay.engine import run, without_profiler
 
 
 def us(step_ms: float) -> float:
@@ -146,28 +146,126 @@ def test_a_host_far_ahead_is_held_by_the_queue() -> None:
     assert (np.diff(starts) >= 0).all()
 
 
-def test_overhead_is_found_from_the_unprofiled_step() -> None:
-    """An op and a call each, 40 us apart: taking 10 us an event off makes the step half as long."""
+def test_the_cost_of_recording_is_found_from_the_unprofiled_step() -> None:
+    """An op and a call each 40 us: taking 10 us an event off makes the step half as long."""
     m = model(program(40, 5))
-    overhead, reached = solve_overhead(m, 25 * 20 / 1e3)
+    found, reached = without_profiler(m, 25 * 20 / 1e3)
     assert us(reached) == pytest.approx(25 * 20, rel=0.01)
-    assert overhead == pytest.approx(10_000, rel=0.05)
+    assert found.event_cost_ns == pytest.approx(10_000, rel=0.05)
+    assert found.gpu == 1.0
 
 
-def test_overhead_is_not_taken_off_a_sleep() -> None:
+def with_sleep(*, at: int = 25) -> TraceBuilder:
+    """50 ops of 20 us and, before op `at` (50: at the step's end), 1,000 us without an event."""
     b = TraceBuilder()
     for _ in range(4):
         with b.step():
-            for _k in range(5):
-                b.call("aten::add", kernel=ADD, gpu=5, host=10)
-            b.clock[100] += 1_000  # nothing recorded
-    m = model(b)
-    _, reached = solve_overhead(m, 0.3)
-    assert us(reached) > 1_000
+            for k in range(51):
+                b.clock[100] = b.clock.get(100, 0) + (1_000 if k == at else 0)
+                if k < 50:
+                    b.call("aten::add", kernel=ADD, gpu=5, host=20)
+    return b
 
 
-def test_a_gpu_bound_step_is_not_made_shorter_by_overhead() -> None:
+def test_a_sleep_stays_a_sleep() -> None:
+    """1,000 us asleep and 1,000 us at events; measured at 1,400: the events lose 600, not the
+    sleep."""
+    m = model(with_sleep())
+    found, reached = without_profiler(m, 1.4)
+    assert us(reached) == pytest.approx(1_400, rel=0.01)
+    assert found.long_silence
+    assert found.event_cost_ns == pytest.approx(600_000 / 100, rel=0.05)
+
+
+def test_unless_the_measured_steps_cannot_have_slept() -> None:
+    """Measured at 600 us: whatever was silent for 1,000 was not part of the measured steps."""
+    m = model(with_sleep())
+    found, reached = without_profiler(m, 0.6)
+    assert us(reached) == pytest.approx(600, rel=0.01)
+    assert not found.long_silence
+
+
+def test_silence_at_a_steps_end_goes_first() -> None:
+    """Asleep twice for 1,000 us, mid-step and at the end; measured at 1,500: the recording loop
+    slept at the end, the program in the middle, and the events lost 500."""
+    b = TraceBuilder()
+    for _ in range(4):
+        with b.step():
+            for k in range(50):
+                b.clock[100] = b.clock.get(100, 0) + (1_000 if k == 25 else 0)
+                b.call("aten::add", kernel=ADD, gpu=5, host=20)
+            b.clock[100] += 1_000
+    found, reached = without_profiler(model(b), 1.5)
+    assert us(reached) == pytest.approx(1_500, rel=0.01)
+    assert found.long_silence
+    assert not found.end_silence
+    assert found.event_cost_ns == pytest.approx(500_000 / 100, rel=0.05)
+
+
+def test_a_gpu_bound_step_keeps_its_length() -> None:
     m = model(program(10, 40))
-    overhead, reached = solve_overhead(m, 25 * 40 / 1e3)
+    found, reached = without_profiler(m, 25 * 40 / 1e3)
     assert us(reached) == pytest.approx(1_000, rel=0.01)
-    assert overhead == 0.0
+    assert found.gpu == pytest.approx(1.0, abs=0.03)
+
+
+def test_a_step_as_long_as_its_gpu_work_under_load_is_gpu_bound() -> None:
+    """Recorded host-bound (25 x 44 us over 25 x 40 of GPU work), measured at 1,080 us: the GPU's
+    kernels took 8 % longer under load, and a graph would save nothing."""
+    m = model(program(44, 40))
+    found, reached = without_profiler(m, 1.08)
+    assert us(reached) == pytest.approx(1_080, rel=0.01)
+    assert found.gpu == pytest.approx(1.08, rel=0.04)
+    graphed = run(m, Edits(graphs=(Graphed(m.work_row, whole_step=True),)), found)
+    assert us(graphed.step_ms) == pytest.approx(1_080, rel=0.02)
+
+
+def test_a_graph_of_the_whole_step_leaves_only_the_long_silence() -> None:
+    """50 ops of 20 us and a sleep of 1,000 us: a graph of the launches alone keeps the sleep, and
+    so does one of the whole step; without the sleep the step is its GPU work."""
+    whole = Edits(graphs=(Graphed(model(with_sleep()).work_row, whole_step=True),))
+    assert 1_000 <= us(run(model(with_sleep()), whole).step_ms) <= 1_100
+    m = model(program(40, 5))
+    whole = Edits(graphs=(Graphed(m.work_row, whole_step=True),))
+    assert us(run(m, whole).step_ms) == pytest.approx(25 * 5 + 24 * 0.6, abs=25)
+
+
+def test_the_autograd_thread_and_the_main_thread_take_turns() -> None:
+    """Forward on the main thread, backward on autograd's, the optimizer on the main thread again:
+    one host time line, so that a faster backward makes the step shorter."""
+    b = TraceBuilder()
+    for _ in range(4):
+        with b.step():
+            for _k in range(10):
+                b.call("aten::linear", kernel=ADD, gpu=5, host=20)
+            b.clock[101] = b.clock[100]
+            for _k in range(10):
+                b.call("autograd::engine: X", kernel=ADD, gpu=5, host=30, tid=101)
+            b.clock[100] = b.clock[101]
+            for _k in range(10):
+                b.call("aten::add_", kernel=ADD, gpu=5, host=20)
+            b.clock[101] = b.clock[100]
+    m = model(b)
+    assert us(run(m).step_ms) == pytest.approx(700, rel=0.01)
+    backward = np.flatnonzero(m.call_dur == min(4.0, 30 / 4) * 1e3)
+    spans = [(101, int(s) + 4_000, int(s) + 19_000) for s in m.call_start[backward]]
+    spans = [s for s, c in zip(spans, backward, strict=True) if 10 <= c % 30 < 20]
+    faster = Edits(remove_host=np.array(spans, np.int64))
+    assert us(run(m, faster).step_ms) == pytest.approx(700 - 150, rel=0.02)
+
+
+def test_threads_at_work_at_the_same_time_do_not_wait_for_each_other() -> None:
+    """Two threads, each at its own recorded op all along: a wait of one holds up only itself."""
+    b = TraceBuilder()
+    for i in range(3):
+        at = 1_000 * i
+        b.annotation(f"ProfilerStep#{i}", at, 1_000)
+        b.op("worker", at, 999, tid=101)
+        b.op("main", at, 999)
+        for k in range(9):
+            b.kernel("A", at + 105 + 100 * k, 50, b.launch(at + 100 + 100 * k), stream=7)
+            b.kernel("B", at + 115 + 100 * k, 50, b.launch(at + 110 + 100 * k, tid=101), stream=9)
+    m = model(b)
+    tid = np.tile([100, 101], len(m.call_row) // 2)
+    inside = (m.call_pred >= 0) & (np.arange(len(tid)) % 18 > 1)
+    assert (tid[m.call_pred[inside]] == tid[inside]).all()

@@ -179,7 +179,7 @@ def _draft(analysis: Analysis, starved: list[str], rows: Ints, starving: Bools) 
             else f"Launch the {region} as one CUDA graph, or compile with mode=reduce-overhead."
         ),
         impact="The step becomes as long as its GPU work; until then, faster kernels save nothing.",
-        edits=Edits(graphs=(Graphed(rows),)),
+        edits=Edits(graphs=(Graphed(rows, whole_step=whole),)),
         pessimistic=(
             Edits(graphs=(Graphed(without_optimizer),))
             if len(without_optimizer) < len(rows)

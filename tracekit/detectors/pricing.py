@@ -20,8 +20,15 @@ from tracekit.detectors.finding import (
     fingerprint,
     severity_of,
 )
+from tracekit.replay.conditions import AS_RECORDED, Conditions
 from tracekit.replay.edits import Edits
-from tracekit.replay.engine import Replayed, run, solve_overhead
+from tracekit.replay.engine import (
+    Replayed,
+    host_bound_after_all,
+    lighter,
+    run,
+    without_profiler,
+)
 from tracekit.replay.model import StepModel
 
 if TYPE_CHECKING:
@@ -59,25 +66,24 @@ class Pricer:
         self.miss = abs(as_recorded.step_ms / model.recorded_ms - 1) if model.recorded_ms else 0.0
         self.notes = list(model.notes)
         unprofiled = analysis.unprofiled_ms
-        self.overhead_ns = 0.0
+        self.conditions = AS_RECORDED
+        self.otherwise: Conditions | None = None
         if unprofiled is None:
             self.base, self.step_ms, self.unchanged = "recorded", recorded_ms, as_recorded
-            self.assumed_ns, self.assumed_ms = solve_overhead(
-                model, as_recorded.step_ms / INFLATION, unprofiled=False
-            )
+            self.assumed, self.assumed_ms = lighter(model, as_recorded.step_ms / INFLATION)
         else:
             self.base, self.step_ms = "unprofiled", unprofiled
-            self.overhead_ns, reached = solve_overhead(model, unprofiled)
+            self.conditions, reached = without_profiler(model, unprofiled)
             self.unchanged = self._run(Edits())
+            self.otherwise = host_bound_after_all(model, self.conditions, unprofiled)
             if abs(reached / unprofiled - 1) > 0.05:
                 self.notes.append(
                     f"the replay meets the unprofiled step time of {unprofiled:.2f} ms only to "
                     f"{reached:.2f} ms; savings are scaled to it"
                 )
 
-    def _run(self, edits: Edits, overhead_ns: float | None = None) -> Replayed:
-        overhead = self.overhead_ns if overhead_ns is None else overhead_ns
-        return run(self.model, edits, overhead_ns=overhead, unprofiled=self.base == "unprofiled")
+    def _run(self, edits: Edits, conditions: Conditions | None = None) -> Replayed:
+        return run(self.model, edits, conditions or self.conditions)
 
     def saved_ms(self, edits: Edits) -> float:
         """What the edits save of the quoted step, ms; never more than the step, never negative."""
@@ -96,8 +102,11 @@ class Pricer:
             if other is not None:
                 bounds.append(self.saved_ms(other))
         if self.base == "recorded" and not draft.edits.empty:
-            after = self._run(draft.edits, self.assumed_ns).step_ms
+            after = self._run(draft.edits, self.assumed).step_ms
             bounds.append(min(max(self.assumed_ms - after, 0.0), best))
+        if self.otherwise is not None:
+            before = self._run(Edits(), self.otherwise).step_ms
+            bounds.append(self._scaled(before, self._run(draft.edits, self.otherwise).step_ms))
         error = self.miss * best
         return self._saving(best, min(bounds) - error, max(bounds) + error)
 

@@ -26,6 +26,9 @@ class Graphed:
     """
 
     gpu_rows: Ints
+    whole_step: bool = False
+    """all of the step's own dispatch goes, from mark to mark; else only what lies between the first
+    and the last of the launches"""
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tracekit.replay import conditions as solver
 from tracekit.replay import scalar, vector
+from tracekit.replay.conditions import AS_RECORDED, Conditions
 from tracekit.replay.edits import Edits
 from tracekit.replay.model import StepModel
 from tracekit.replay.plan import Plan, plan
@@ -17,8 +19,6 @@ SETTLED_STEPS = 9
 """steps replayed at least, in whole rounds of the model; the first rounds only fill the pipeline"""
 WORK_A_RUN = 12
 """work between two waits or joins, on average, from which numpy is the faster engine"""
-TOLERANCE = 0.002
-"""of the step time, to which the profiler's overhead is solved for"""
 
 
 @dataclass(frozen=True)
@@ -37,19 +37,15 @@ class Replayed:
 def run(
     model: StepModel,
     edits: Edits | None = None,
-    *,
-    overhead_ns: float = 0.0,
-    unprofiled: bool = False,
+    conditions: Conditions = AS_RECORDED,
 ) -> Replayed:
     """Replay the modelled steps.
 
     Args:
         edits: changes to make first; none replays the record.
-        overhead_ns: the profiler's cost a recorded CPU event, taken off the host time that those
-            events cover.
-        unprofiled: whether gaps inside graphs are those of a run without the profiler.
+        conditions: how the record differs from the step that is asked about.
     """
-    changed = plan(model, edits or Edits(), overhead_ns, unprofiled)
+    changed = plan(model, edits or Edits(), conditions)
     rounds = max(-(-SETTLED_STEPS // model.steps), 2)
     step_end, start, end = _engine(model, changed)(model, changed, rounds)
     ends = np.maximum.accumulate(np.maximum(step_end, 0))
@@ -73,38 +69,18 @@ def _engine(model: StepModel, changed: Plan) -> Engine:
     return vector.play if many and vector.fits(changed) else scalar.play
 
 
-def solve_overhead(
-    model: StepModel, target_ms: float, *, unprofiled: bool = True
-) -> tuple[float, float]:
-    """The profiler's cost a recorded CPU event, ns, at which the unchanged replay takes
-    `target_ms`, and the step time it then takes, ms.
+def without_profiler(model: StepModel, unprofiled_ms: float) -> tuple[Conditions, float]:
+    """As `conditions.without_profiler`, for this engine."""
+    return solver.without_profiler(lambda c: run(model, None, c).step_ms, unprofiled_ms)
 
-    0 when the replay is not slower than the target; at most 30 us an event, also where even that
-    does not reach the target (the GPU is the limit, or the host time has no events in it).
-    """
 
-    def step_ms(overhead_ns: float) -> float:
-        return run(model, overhead_ns=overhead_ns, unprofiled=unprofiled).step_ms
+def lighter(model: StepModel, target_ms: float) -> tuple[Conditions, float]:
+    """As `conditions.lighter`, for this engine."""
+    return solver.lighter(lambda c: run(model, None, c).step_ms, target_ms)
 
-    low, high = 0.0, 30_000.0
-    above = step_ms(low)
-    if above <= target_ms:
-        return low, above
-    below = step_ms(high)
-    if below > target_ms:
-        # Not to be reached: the least overhead that comes as near.
-        target_ms = below * (1 + TOLERANCE)
-    middle, found = high, below
-    for _ in range(30):
-        # The step time falls with the overhead, nearly in proportion until a limit is met:
-        # interpolate, but never crawl along one end.
-        share = (above - target_ms) / max(above - below, 1e-12)
-        middle = low + (high - low) * min(max(share, 0.1), 0.9)
-        found = step_ms(middle)
-        if abs(found / target_ms - 1) <= TOLERANCE:
-            break
-        if found > target_ms:
-            low, above = middle, found
-        else:
-            high, below = middle, found
-    return middle, found
+
+def host_bound_after_all(
+    model: StepModel, found: Conditions, unprofiled_ms: float
+) -> Conditions | None:
+    """As `conditions.host_bound_after_all`, for this engine."""
+    return solver.host_bound_after_all(lambda c: run(model, None, c).step_ms, found, unprofiled_ms)

@@ -23,7 +23,7 @@ import numpy as np
 
 from tracekit.analysis.steps import Steps
 from tracekit.replay.device import device_times
-from tracekit.replay.host import host_events, predecessors
+from tracekit.replay.host import end_silence, host_events, predecessors
 from tracekit.trace.table import Bools, Floats, Ints
 
 if TYPE_CHECKING:
@@ -89,6 +89,8 @@ class StepModel:
     """from the end of that work to the start of this"""
     host_events: Floats
     """per call: recorded CPU events in its lead, for the profiler's overhead"""
+    end_silence: Ints
+    """per call: silent host time in its lead before the mark of its step, ns; 0 within a step"""
     host_covered: Ints
     """per call: how much of its lead recorded CPU events cover, ns"""
     streams: int
@@ -186,6 +188,7 @@ def build(analysis: Analysis) -> StepModel | None:
         work_after=times.after,
         work_delay=times.delay,
         host_events=events,
+        end_silence=end_silence(analysis, steps.mark_start[lo:hi], previous, start),
         host_covered=host_covered,
         streams=streams.shape[1],
         notes=(

@@ -6,22 +6,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tracekit.analysis.intervals import covered, union
-from tracekit.replay.edits import Edits
+from tracekit.analysis.intervals import contains, covered, union
+from tracekit.replay.conditions import LONG_SILENCE_NS, Conditions
+from tracekit.replay.edits import Edits, Graphed
 from tracekit.replay.model import StepModel
-from tracekit.trace.table import Bools, Ints
+from tracekit.trace.table import Bools, Floats, Ints
 
 QUEUE_DEPTH = 1_000
 """launches a stream's queue takes before the launching host blocks (CUDA: about 1,024)"""
-OVERHEAD_LIMIT = 0.9
-"""share of the host time covered by recorded events that the profiler's overhead may take off"""
 GRAPH_LAUNCH_NS = 12_000
 GRAPH_NODE_NS = 150
 """host time of one graph launch, and per kernel in it (CUDA 12.6 and later: constant part 2.5 us
 plus about 1 ns a node on the CPU for straight-line graphs; older drivers near 200 ns a node)"""
-GRAPH_GAP_NS = 600
-"""between two kernels of a graph as recorded on an H200 (0.25 us without the profiler)"""
-GRAPH_GAP_UNPROFILED_NS = 250
 
 
 @dataclass(frozen=True)
@@ -43,7 +39,8 @@ class Plan:
     tail_ns: int
 
 
-def plan(model: StepModel, edits: Edits, overhead_ns: float, unprofiled: bool) -> Plan:
+def plan(model: StepModel, edits: Edits, conditions: Conditions) -> Plan:
+    """Apply the conditions, then the edits."""
     dur, alive = model.work_dur.copy(), np.ones(len(model.work_row), bool)
     position = _positions(model.work_row)
     for row, new in zip(edits.resize_gpu.tolist(), edits.resize_ns.tolist(), strict=True):
@@ -59,7 +56,9 @@ def plan(model: StepModel, edits: Edits, overhead_ns: float, unprofiled: bool) -
     wait_work = model.wait_work.copy()
     dropped = np.isin(model.call_row, edits.drop_waits)
     wait_work[dropped] = -1
+    inside = dropped & _inside(model.call_start, edits.remove_host)
     wait_idle = np.where(dropped, np.minimum(wait_idle, 5_000), wait_idle)
+    wait_idle = np.where(inside, 0, wait_idle)
 
     # Host time that no longer passes: calls left without work, and what the edits name.
     has_work = np.zeros(len(model.call_row), bool)
@@ -73,21 +72,28 @@ def plan(model: StepModel, edits: Edits, overhead_ns: float, unprofiled: bool) -
     ]
     offset, gap, call = model.work_offset.copy(), model.work_gap.copy(), model.work_call.copy()
     added = np.zeros(len(model.call_row), np.int64)
-    between = GRAPH_GAP_UNPROFILED_NS if unprofiled else GRAPH_GAP_NS
+    kept = np.zeros(len(model.call_row), bool)
     for graph in edits.graphs:
-        spans.append(_graph(model, graph.gpu_rows, alive, offset, gap, call, added, between))
+        spans.append(
+            _graph(model, graph, alive, offset, gap, call, added, kept, conditions.graph_gap_ns)
+        )
 
-    lead = model.call_lead.astype(np.float64)
-    if overhead_ns > 0:
-        cut = np.minimum(model.host_events * overhead_ns, OVERHEAD_LIMIT * model.host_covered)
-        lead = lead - cut
+    events, silence = _host_time(model, conditions)
+    share = np.ones(len(events))
     removed = np.concatenate(spans)
     if len(removed):
         away = union(removed[:, 0], removed[:, 1])
-        share = 1.0 - covered(away, model.call_anchor, model.call_start) / np.maximum(
-            model.call_lead, 1
-        )
-        lead = lead * np.clip(share, 0.0, 1.0)
+        gone_ns = covered(away, model.call_anchor, model.call_start)
+        share = np.clip(1.0 - gone_ns / np.maximum(model.call_lead, 1), 0.0, 1.0)
+    lead = (events + silence) * share
+    # A graph of the whole step takes the place of all its dispatch, not of a long silence in it.
+    lead = np.where(kept, np.where(silence > LONG_SILENCE_NS, silence, 0.0), lead)
+    tail = float(model.tail_ns)
+    long = tail > LONG_SILENCE_NS
+    whole = any(g.whole_step for g in edits.graphs)
+    if not conditions.host or (long and not conditions.end_silence) or (whole and not long):
+        tail = 0.0
+    dur = np.rint(dur * conditions.gpu).astype(np.int64)
     return Plan(
         lead=np.rint(lead).astype(np.int64) + added,
         wait_work=wait_work,
@@ -100,7 +106,7 @@ def plan(model: StepModel, edits: Edits, overhead_ns: float, unprofiled: bool) -
         gap=gap,
         call=call,
         after=_joins(model, call, alive),
-        tail_ns=model.tail_ns,
+        tail_ns=round(tail),
     )
 
 
@@ -108,18 +114,40 @@ def _positions(rows: Ints) -> dict[int, int]:
     return {row: at for at, row in enumerate(rows.tolist())}
 
 
+def _inside(at: Ints, spans: Ints) -> Bools:
+    return contains(union(spans[:, 1], spans[:, 2]), at)
+
+
+def _host_time(model: StepModel, conditions: Conditions) -> tuple[Floats, Floats]:
+    """[calls] host time before each call under the conditions: at recorded events, and silent."""
+    at_events = np.minimum(model.host_covered, model.call_lead).astype(np.float64)
+    silence = model.call_lead - at_events
+    if not conditions.host:
+        return np.zeros(len(silence)), np.zeros(len(silence))
+    end = np.where(model.end_silence > LONG_SILENCE_NS, model.end_silence, 0)
+    if not conditions.end_silence:
+        silence = np.maximum(silence - end, 0)
+    if not conditions.long_silence:
+        silence = np.where(silence > LONG_SILENCE_NS, 0, silence)
+    cost = model.host_events * conditions.event_cost_ns
+    at_events = at_events - np.minimum(cost, conditions.covered_limit * at_events)
+    return at_events, silence
+
+
 def _graph(
     model: StepModel,
-    gpu_rows: Ints,
+    graph: Graphed,
     alive: Bools,
     offset: Ints,
     gap: Ints,
     call: Ints,
     added: Ints,
+    emptied: Bools,
     between: int,
 ) -> Ints:
-    """Hang the rows of each step on their first call; returns the host spans that go away."""
-    chosen = np.isin(model.work_row, gpu_rows) & alive
+    """Hang the rows of each step on their first call; returns the host spans that go away, and
+    marks in `emptied` the calls before which a graph of the whole step leaves no dispatch."""
+    chosen = np.isin(model.work_row, graph.gpu_rows) & alive
     spans: list[tuple[int, int]] = []
     for step in np.unique(model.call_step[model.work_call[chosen]]).tolist():
         works = np.flatnonzero(chosen & (model.call_step[model.work_call] == step))
@@ -132,6 +160,8 @@ def _graph(
             spans.append((at, int(model.call_start[other])))
             at = int(model.call_start[other] + model.call_dur[other])
         spans.append((at, int(model.call_start[last] + model.call_dur[last])))
+        if graph.whole_step:
+            emptied[model.call_step == step] = True
         call[works] = first
         offset[works] = int(np.median(model.work_offset))
         gap[works] = np.minimum(between, np.maximum(gap[works], between * (gap[works] >= 0)))
