@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.builders import ADD, TraceBuilder
-from tracekit.analysis.analysis import Analysis
+from tracekit.analysis.analysis import Analysis, AnalysisOptions
 from tracekit.detectors import gap001_input_starvation as gap001
 from tracekit.detectors.finding import Detection, Finding
 from tracekit.detectors.pricing import price
@@ -72,6 +72,39 @@ def test_a_faster_loader_disappears_behind_the_gpu() -> None:
     assert found.saving.then_ms == pytest.approx(2.01, abs=0.02)
     # One worker loads while the step runs: 4 ms a step instead of 4.11.
     assert found.saving.low == pytest.approx(0.0, abs=0.12)
+
+
+def left_over(b: TraceBuilder, unprofiled_ms: float | None) -> float:
+    """ns of each step's loading that is still waited for with four workers."""
+    analysis = Analysis(b.trace(), AnalysisOptions(unprofiled_ms=unprofiled_ms))
+    (draft,) = gap001.detect(analysis, gap001.Config()).drafts
+    start, end = draft.edits.remove_host[-1, 1:].tolist()
+    return float(9_000_000 - (end - start))
+
+
+def test_what_hides_a_batch_is_the_step_without_the_profiler() -> None:
+    """9 ms of loading in a recorded step of 12 ms that takes 10 without the profiler: a batch
+    every 2.25 ms hides behind the recorded 3 ms of launches, but not behind the 1 ms they take."""
+
+    def program_of(events_in_loader: bool) -> TraceBuilder:
+        b = TraceBuilder()
+        for _ in range(4):
+            with b.step():
+                at = b.clock[100]
+                b.annotation(SINGLE, at, 9_000)
+                if events_in_loader:
+                    b.op("aten::stack", at, 9_000)
+                b.clock[100] = at + 9_000
+                b.call(["aten::copy_"], kernel=COPY, gpu=10, host=10, cat="gpu_memcpy")
+                for _ in range(10):
+                    b.call("aten::add", kernel=ADD, gpu=100, host=299)
+        return b
+
+    assert left_over(program_of(False), None) == pytest.approx(0, abs=1_000)
+    assert left_over(program_of(False), 10.0) == pytest.approx(1_250_000, abs=1_000)
+    # A loader full of recorded ops is itself slowed by the profiler: 7.5 ms of 10, a batch every
+    # 1.875 ms behind 2.5 ms.
+    assert left_over(program_of(True), 10.0) == pytest.approx(0, abs=1_000)
 
 
 def test_workers_that_are_too_slow() -> None:

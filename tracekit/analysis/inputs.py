@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tracekit.analysis.idle import SILENT_NS
-from tracekit.analysis.intervals import Intervals, complement, union
+from tracekit.analysis.intervals import Intervals, complement, covered, union
 from tracekit.trace.table import Ints
 
 if TYPE_CHECKING:
@@ -102,6 +102,16 @@ def _thread(analysis: Analysis, tid: int) -> tuple[Ints, Intervals]:
         np.concatenate([launches.end[mine], ops.end[own]]),
     )
     return mine, busy
+
+
+def eventful_ns(analysis: Analysis, spans: Ints) -> int:
+    """How much of the stretches (tid, start, end) their thread was in recorded ops and calls."""
+    total = 0
+    for tid in np.unique(spans[:, 0]).tolist():
+        _, busy = _thread(analysis, tid)
+        mine = spans[spans[:, 0] == tid]
+        total += int(covered(busy, mine[:, 1], mine[:, 2]).sum())
+    return total
 
 
 def filled_by(analysis: Analysis, spans: Ints) -> str | None:

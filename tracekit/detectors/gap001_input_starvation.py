@@ -12,9 +12,10 @@ them. Public traces spend up to 88 % of the CPU in `__next__`, with the GPU idle
 The idle is the breakdown's `idle_input`. The price is the step replayed with the loader's host time
 shortened to what is left when batches are prepared beside the step: with `workers` processes a
 batch is ready every (loader time / workers), so what remains is that less the time of the rest of
-the step. The range: one background worker only, up to an input that is always there. Where the
-loader has workers already, twice as many (range: half as many more) shorten the step's period
-likewise.
+the step; as long as the workers keep up, the batch is there when the step wants it. Both times are
+taken without the profiler's share where an unprofiled step time is known. The range: one background
+worker only, up to an input that is always there. Where the loader has workers already, twice as
+many (range: half as many more) shorten the step's period likewise.
 
 ## Example
     enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__ takes 4.0 ms a step; GPU idle 3.9 ms
@@ -41,7 +42,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tracekit.analysis.inputs import InputTime, filled_by, loader_time, silent_time
+from tracekit.analysis.inputs import (
+    InputTime,
+    eventful_ns,
+    filled_by,
+    loader_time,
+    silent_time,
+)
 from tracekit.detectors.finding import Detection, Draft, Evidence, Fix, Undetermined, Where
 from tracekit.detectors.place import where_of
 from tracekit.replay.edits import Edits
@@ -108,11 +115,25 @@ def detect(analysis: Analysis, config: Config) -> Detection:
 def _left(analysis: Analysis, found: InputTime, kind: str, factor: float) -> float:
     """Share of the loader's host time that is still waited for when batches come `factor` times
     as fast as now, beside the step: until the batch is ready, less the host's other time."""
-    count = max(len(analysis.steps), 1)
-    loading, period = found.total_ns / count, analysis.steps.median_ns
+    loading, period = _unprofiled(analysis, found)
     # Workers produce one batch a period already; a loader in the process takes its own time.
     ready = (period if kind == "workers" else loading) / factor
-    return min(max(ready - max(period - loading, 0.0), 0.0) / loading, 1.0)
+    return min(max(ready - max(period - loading, 0.0), 0.0) / max(loading, 1.0), 1.0)
+
+
+def _unprofiled(analysis: Analysis, found: InputTime) -> tuple[float, float]:
+    """The loader's time and the step's, ns, without the profiler as far as that is known.
+
+    The profiler lengthens the rest of the step, and of the loader's time only what consists of
+    recorded events: a sleep, a read or a decoder in C takes as long as ever.
+    """
+    count = max(len(analysis.steps), 1)
+    loading, period = found.total_ns / count, analysis.steps.median_ns
+    if analysis.unprofiled_ms is None or period <= 0:
+        return loading, period
+    step = min(analysis.unprofiled_ms * 1e6, period)
+    in_events = min(eventful_ns(analysis, found.spans) / count, loading)
+    return min(loading - in_events * (1 - step / period), step), step
 
 
 def _without(spans: Ints, left: float) -> Edits:
