@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from tests.builders import AUTOGRAD, TraceBuilder
-from tracekit.analysis.links import link
+from tracekit.analysis.links import link, roots
 
 
 def test_launch_and_op_chain() -> None:
@@ -73,3 +75,8 @@ def test_equal_correlation_ids_of_a_merged_file_are_told_apart_by_time() -> None
     assert second == first
     b.kernel("late", 110, 1, second)
     assert link(b.trace()).gpu_launch.tolist() == [0, 1]
+
+
+def test_roots_are_the_outermost_ops() -> None:
+    parent = np.array([-1, 0, 1, 2, -1, 4, 3])
+    assert roots(parent).tolist() == [0, 0, 0, 0, 4, 4, 0]

@@ -133,6 +133,20 @@ def enclosing(outer: Table, inner: Table) -> Ints:
     return out
 
 
+def roots(parent: Ints) -> Ints:
+    """Per op, the outermost op around it (itself where nothing encloses it).
+
+    Args:
+        parent: [ops] row of the enclosing op, -1 where none.
+    """
+    root = np.arange(len(parent))
+    up = parent.copy()
+    while len(up) and (has := up >= 0).any():
+        root[has] = root[up[has]]
+        up[has] = up[up[has]]
+    return root
+
+
 def thread_rows(table: Table) -> list[npt.NDArray[np.int64]]:
     """Row numbers of each (pid, tid), in time order."""
     if not len(table):

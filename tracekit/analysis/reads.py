@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tracekit.analysis.links import thread_rows
+from tracekit.analysis.links import roots, thread_rows
 from tracekit.trace.table import Ints
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def find_runs(analysis: Analysis, calls: Ints, min_turns: int) -> list[Run]:
     ops, links = analysis.trace.table("ops"), analysis.links
     if not len(ops) or not len(calls):
         return []
-    root = _roots(links.op_parent)
+    root = roots(links.op_parent)
     inner = links.launch_op[calls]
     read = np.unique(root[inner[inner >= 0]])
     read = read[ops.text("name").where(lambda n: n in _READS)[read]]
@@ -134,13 +134,3 @@ def _close(
             copies=mine[reading],
         )
     )
-
-
-def _roots(parent: Ints) -> Ints:
-    """The outermost op around each op."""
-    root = np.arange(len(parent))
-    while True:
-        up = parent[root]
-        if not (up >= 0).any():
-            return root
-        root = np.where(up >= 0, up, root)

@@ -42,6 +42,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tracekit.analysis.links import roots
 from tracekit.analysis.phases import PHASES
 from tracekit.detectors.finding import Detection, Draft, Evidence, Fix, Undetermined, Where
 from tracekit.replay.edits import Edits, Graphed
@@ -209,18 +210,15 @@ def _draft(analysis: Analysis, starved: list[str], rows: Ints, starving: Bools) 
 
 def _top_ops(analysis: Analysis, ended: Ints, idle: Ints) -> list[tuple[str, float]]:
     """The outermost ops before whose kernels the GPU idled longest: name and ms, the top three."""
-    ops, links = analysis.trace.table("ops"), analysis.links
-    spent: dict[str, float] = {}
-    known = ended >= 0
-    op = np.where(known, links.gpu_op[np.maximum(ended, 0)], -1)
-    rows, inverse = np.unique(op, return_inverse=True)
-    total = np.bincount(inverse, weights=idle)
-    for row, ns in zip(rows.tolist(), total.tolist(), strict=True):
-        if row < 0:
-            continue
-        name = ops.text("name")[links.chain(row)[0]] or ""
-        spent[name] = spent.get(name, 0.0) + ns / 1e6
-    return sorted(spent.items(), key=lambda item: (-item[1], item[0]))[:3]
+    names, links = analysis.trace.table("ops").text("name"), analysis.links
+    op = np.where(ended >= 0, links.gpu_op[np.maximum(ended, 0)], -1)
+    known = op >= 0
+    if not known.any():
+        return []
+    code = names.codes[roots(links.op_parent)[op[known]]]
+    spent = np.bincount(code, weights=idle[known], minlength=len(names.values)) / 1e6
+    top = sorted(np.flatnonzero(spent).tolist(), key=lambda c: (-spent[c], names.values[c]))[:3]
+    return [(names.values[c], float(spent[c])) for c in top]
 
 
 def _fixes(training: bool) -> tuple[Fix, ...]:
