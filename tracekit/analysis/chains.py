@@ -1,24 +1,27 @@
 """Chains of elementwise kernels that run back to back and feed each other.
 
-Two kernels are joined when nothing runs or waits between them: neighbours on their stream,
-launched one after the other by one thread of one step, by different ops, and the output of the
-first is, by its recorded shape, an input of the second. A chain is a maximal run of joined kernels.
+Kernels are neighbours when nothing runs or waits between them: they follow each other on their
+stream, launched one after the other by one thread of one step, by different ops. Of neighbours a
+chain is a maximal run in which each op reads, by its recorded shape, what an op of the chain before
+it made, the last or an earlier one: `h * rsqrt(mean(h * h))` reads h again after the mean, and a
+backward pass reads one gradient for two products. What a kernel needs cleared (the memset before
+a reduction) goes along with it.
 Only ops known by name take part (`tracekit.analysis.bytes`); an op that adds to parameters
 or gradients in place belongs to the optimizer's faults, not here.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tracekit.analysis.bytes import Traffic, is_known, traffic
 from tracekit.analysis.layout import at, named
-from tracekit.analysis.opargs import tensors
+from tracekit.analysis.opargs import Tensor, tensors
 from tracekit.trace.table import Bools, Ints
 
 if TYPE_CHECKING:
@@ -31,6 +34,9 @@ _MULTI_TENSOR_OPS = frozenset(
     "aten::" + n for n in ("add_", "mul_", "lerp_", "addcmul_", "addcdiv_", "copy_", "div_", "sub_")
 )
 
+_CLEARS = -1
+"""in place of a signature's number: a memset for the kernel after it"""
+
 Signature = tuple[str, str, str, str, str]
 """op name and the raw texts of its shapes, types, strides, concrete inputs"""
 
@@ -42,6 +48,8 @@ class Chain:
     ops: tuple[Signature, ...]
     rows: Ints
     """[occurrences, length] rows of `gpu`, in order"""
+    cleared: Ints
+    """[occurrences, n] rows of `gpu` that clear memory for one of them"""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -60,54 +68,49 @@ class Chains:
 
     chains: tuple[Chain, ...]
     without_shapes: Ints
-    """rows of known ops in runs of at least the minimum length, shapes not recorded"""
+    """rows of known ops in long runs, shapes not recorded"""
     without_op: Ints
     """elementwise rows (not Triton's) whose op is not recorded"""
 
 
-def find_chains(analysis: Analysis, min_length: int) -> Chains:
-    """All chains of at least `min_length` kernels inside the steps."""
+def find_chains(analysis: Analysis, min_length: int, long: int) -> Chains:
+    """All chains of at least `min_length` kernels inside the steps; `long` is how many neighbours
+    without shapes count as not judged."""
     gpu, ops = analysis.trace.table("gpu"), analysis.trace.table("ops")
     classes, op = analysis.classes, analysis.links.gpu_op
     candidate = classes.rows(*_ELIGIBLE) & ~classes.triton & (analysis.steps.gpu_step >= 0)
-    candidate &= gpu.text("kind").where(lambda k: k == "kernel")
-    without_op = np.flatnonzero(candidate & (op < 0) & classes.rows("elementwise"))
+    kernel = gpu.text("kind").where(lambda k: k == "kernel")
+    clears = gpu.text("kind").where(lambda k: k == "memset")
+    on_device = gpu.text("name").where(lambda n: "DtoD" in n)  # a copy_ of one type and layout
+    candidate &= kernel | clears | on_device
+    without_op = np.flatnonzero(candidate & kernel & (op < 0) & classes.rows("elementwise"))
     if not len(ops):
         return Chains((), np.empty(0, np.int64), without_op)
     candidate &= (op >= 0) & named(ops.text("name"), op, is_known)
     known = np.flatnonzero(candidate)
     candidate[known[_climb(analysis, op[known])[1]]] = False
-    rows, joined = _neighbours(analysis, candidate)
+    rows, joined = _neighbours(analysis, candidate, clears)
     recorded = ops.text("shapes").codes[op[rows]] >= 0
-    blind = rows[_long_runs(joined, min_length) & ~recorded]
+    blind = rows[_long_runs(joined, long) & ~recorded]
+    if not len(rows):
+        return Chains((), blind, without_op)
 
-    # Shapes: each distinct pair of op signatures is judged once.
     parts = [ops.text(c) for c in ("name", "shapes", "dtypes", "strides", "concrete")]
     key = np.zeros(len(rows), np.int64)
     for part in parts:
         code = part.codes[op[rows]].astype(np.int64) + 1
         _, key = np.unique(key * (len(part.values) + 2) + code, return_inverse=True)
         key = key.reshape(-1).astype(np.int64)
-    if not len(rows):
-        return Chains((), blind, without_op)
     signatures: list[Signature] = []
     for row in op[rows[np.unique(key, return_index=True)[1]]].tolist():
         name, *texts = (part[row] or "" for part in parts)
         signatures.append((name, texts[0], texts[1], texts[2], texts[3]))
-    candidates = np.flatnonzero(joined)
-    pair = key[candidates] * len(signatures) + key[candidates + 1]
-    which, back = np.unique(pair, return_inverse=True)
-    feeds = np.array(
-        [_feeds(signatures[p // len(signatures)], signatures[p % len(signatures)]) for p in which],
-        bool,
-    )
-    if len(which):
-        joined[candidates] = feeds[back.reshape(-1)]
-    found = _group(rows, joined, key, signatures, min_length, _climb(analysis, op[rows])[0])
-    return Chains(tuple(found), blind, without_op)
+    key[clears[rows]] = _CLEARS
+    root = _climb(analysis, op[rows])[0]
+    return Chains(tuple(_group(rows, joined, key, signatures, min_length, root)), blind, without_op)
 
 
-def _neighbours(analysis: Analysis, candidate: Bools) -> tuple[Ints, Bools]:
+def _neighbours(analysis: Analysis, candidate: Bools, clears: Bools) -> tuple[Ints, Bools]:
     """The candidates in stream order, and whether each is followed directly by the next one."""
     gpu, links = analysis.trace.table("gpu"), analysis.links
     launches = analysis.trace.table("launches")
@@ -136,7 +139,8 @@ def _neighbours(analysis: Analysis, candidate: Bools) -> tuple[Ints, Bools]:
         launches.ints("pid")[call],
     ):
         same &= values[then] == values[first]
-    same &= (launch[first] >= 0) & (launch[then] >= 0) & (op[then] != op[first])
+    same &= (launch[first] >= 0) & (launch[then] >= 0)
+    same &= (op[then] != op[first]) | clears[rows[first]]
     same &= rank[call[then]] - rank[call[first]] == 1
     joined[first] = same
     return rows, joined
@@ -176,43 +180,86 @@ def _group(
     min_length: int,
     root: Ints,
 ) -> list[Chain]:
-    """Maximal runs, alike ones together."""
+    """Runs of neighbours cut into chains, alike ones together."""
     starts = np.flatnonzero(np.concatenate(([True], ~joined[:-1])))
-    lengths = np.diff(np.append(starts, len(rows)))
-    # Kernels of one composite op are that op's business: a chain needs two outermost ops. One
-    # op's kernels follow each other, so the ends tell.
-    wanted = (lengths >= min_length) & (root[starts] != root[starts + lengths - 1])
-    alike: dict[tuple[int, ...], list[Ints]] = {}
-    for start, size in zip(starts[wanted].tolist(), lengths[wanted].tolist(), strict=True):
-        part = slice(start, start + size)
-        alike.setdefault(tuple(key[part].tolist()), []).append(rows[part])
+    stops = np.append(starts[1:], len(rows))
+    long = stops - starts >= min_length
+    memory: dict[tuple[int, ...], list[tuple[int, ...]]] = {}
+    alike: dict[tuple[int, ...], tuple[list[Ints], list[Ints]]] = {}
+    for start, stop in zip(starts[long].tolist(), stops[long].tolist(), strict=True):
+        keys = tuple(key[start:stop].tolist())
+        if keys not in memory:
+            memory[keys] = list(_cut(keys, signatures))
+        for members in memory[keys]:
+            entry = np.array(members, np.int64) + start
+            is_kernel = key[entry] != _CLEARS
+            kernels = entry[is_kernel]
+            # Kernels of one composite op are that op's business: a chain needs two outermost
+            # ops. One op's kernels follow each other, so the ends tell.
+            if len(kernels) < min_length or root[kernels[0]] == root[kernels[-1]]:
+                continue
+            group = alike.setdefault(tuple(key[entry].tolist()), ([], []))
+            group[0].append(rows[kernels])
+            group[1].append(rows[entry[~is_kernel]])
     found = []
-    for keys, runs in alike.items():
-        chain = Chain(tuple(signatures[k] for k in keys), np.stack(runs))
+    for keys, (runs, cleared) in alike.items():
+        ops = tuple(signatures[k] for k in keys if k != _CLEARS)
+        chain = Chain(ops, np.stack(runs), np.stack(cleared))
         if not set(chain.names) <= _MULTI_TENSOR_OPS:
             found.append(chain)
     return found
 
 
+def _cut(keys: tuple[int, ...], signatures: list[Signature]) -> Iterator[tuple[int, ...]]:
+    """The chains of one run of neighbours: positions in it, memsets before their kernel."""
+    members: list[int] = []
+    waiting: list[int] = []
+    sizes: set[int] = set()
+    reduced: set[tuple[int, ...]] = set()
+    for position, key in enumerate(keys):
+        if key == _CLEARS:
+            waiting.append(position)
+            continue
+        made = _made(signatures[key])
+        if not (made is not None and any(_reads(t, sizes, reduced) for t in made.inputs)):
+            yield tuple(members)
+            members, sizes, reduced = [], set(), set()
+        members += [*waiting, position]
+        waiting = []
+        if made is None or not made.shape or _elements(made.shape) <= 1:
+            # Not known, or one number: a full reduction needs the whole tensor before anything
+            # follows, so nothing can be fused across it.
+            yield tuple(members)
+            members, sizes, reduced = [], set(), set()
+        elif made.kind == "reduction":
+            reduced.add(_without_ones(made.shape))
+        else:
+            sizes.add(_elements(made.shape))
+    yield tuple(members)
+
+
 @lru_cache(maxsize=65536)
-def _feeds(first: Signature, then: Signature) -> bool:
-    """Whether the output of one op can be an input of the next, by shape."""
-    a, b = traffic(*first), traffic(*then)
-    if a is None or b is None or a.shape is None:
-        return False
-    if a.kind == "reduction" and not a.shape:
-        return False  # a full reduction needs the whole tensor before anything follows
-    if not (_plain_copy(first, a) and _plain_copy(then, b)):
-        return False
-    count = _elements(a.shape)
-    if count <= 1:
-        return False
-    if a.kind == "reduction":
-        # Its size alone proves little: a bias may have as many elements as there are rows. The
-        # shape must be what the reduction left, dimensions of 1 aside.
-        left = _without_ones(a.shape)
-        return any(_without_ones(t.shape) == left for t in b.inputs)
-    return any(t.elements == count for t in b.inputs)
+def _made(op: Signature) -> Traffic | None:
+    """What an op moves; None for one that no chain can hold."""
+    moved = traffic(*op)
+    return moved if moved is not None and _plain_copy(op, moved) else None
+
+
+def _reads(tensor: Tensor, sizes: set[int], reduced: set[tuple[int, ...]]) -> bool:
+    """Whether an input can be one of the tensors made so far, expanded or not.
+
+    Of a reduction's output the size alone proves little: a bias may have as many elements as there
+    are rows. Its shape must be what the reduction left, dimensions of 1 aside.
+    """
+    shape = _unexpanded(tensor)
+    shapes = (tensor.shape, shape)
+    return any(_elements(s) in sizes or _without_ones(s) in reduced for s in shapes)
+
+
+def _unexpanded(tensor: Tensor) -> tuple[int, ...]:
+    if tensor.strides is None:
+        return tensor.shape
+    return tuple(1 if s == 0 else d for d, s in zip(tensor.shape, tensor.strides, strict=True))
 
 
 def _plain_copy(op: Signature, moved: Traffic) -> bool:
@@ -234,40 +281,3 @@ def _elements(shape: tuple[int, ...]) -> int:
     for extent in shape:
         count *= extent
     return count
-
-
-@dataclass(frozen=True)
-class FusedBytes:
-    """What one kernel in place of a chain would move, bytes."""
-
-    now: int
-    """moved by the chain's kernels"""
-    least: int
-    """every tensor of a shape already seen is taken to be in registers"""
-    likely: int
-    """only the previous op's output is; every other input is read, the last output written"""
-    most: int
-    """as `likely`, and every intermediate is also written, for the backward pass"""
-
-
-def fused_bytes(parts: list[Traffic]) -> FusedBytes:
-    """Bytes of a chain and of the kernel that replaces it."""
-    now = sum(t.moved for t in parts)
-    least = sum(t.bytes for t in parts[0].inputs)
-    seen = {t.shape for t in parts[0].inputs}
-    likely = least
-    for before, part in pairwise(parts):
-        rest = list(part.inputs)
-        fed = next((t for t in rest if t.elements == _elements(before.shape or ())), None)
-        if fed is not None:
-            rest.remove(fed)
-        for tensor in rest:
-            likely += tensor.bytes
-            if tensor.shape not in seen:
-                least += tensor.bytes
-                seen.add(tensor.shape)
-        if before.shape is not None:
-            seen.add(before.shape)
-    last = parts[-1].written
-    written = sum(t.written for t in parts)
-    return FusedBytes(now, least + last, likely + last, min(likely + written, now))

@@ -2,7 +2,8 @@
 
 What it detects
     Three or more elementwise, cast or reducing kernels, of different ops, that run back to back on
-    one stream with nothing between, each fed by the one before (by the recorded shapes).
+    one stream with nothing between, each fed by one before it (by the recorded shapes). Where there
+    is such a chain, chains of two count too: one torch.compile takes all of them.
 
 Why it matters
     Each kernel reads its inputs from memory and writes its output back for the next to read. One
@@ -11,12 +12,14 @@ Why it matters
 
 How it is measured
     Bytes from the recorded shapes, element types and strides: what the chain's kernels move
-    against what one kernel must move (inputs once, last output once; range: every intermediate
-    kept for the backward pass, or every shape seen before taken from registers). The fused
-    kernel's time is those bytes over 80 % of the device's copy bandwidth, or over the best
-    bandwidth reached in the chain where the device is unknown, and never less than the
-    shortest kernel of the chain. The price is the replayed step with the first kernel of that
-    duration and the others gone, with their launches and their ops' host time.
+    against what one kernel must move (inputs once, last output once). Which inputs are one
+    tensor is not recorded, so of those that could have been read or made before, half are taken
+    to be in registers (range: all of them, or none and every intermediate kept for the backward
+    pass). The fused kernel's time is those bytes over 80 % of the device's copy bandwidth, or
+    over the best bandwidth reached in the chain where that is more or the device is unknown, and
+    never less than the shortest kernel of the chain. The price is the replayed step with the
+    first kernel of each chain of that duration and the others gone, with their launches and their
+    ops' host time: one price for all chains, as one fix serves them.
 
 Example
     pow, mean, add, rsqrt, mul, mul: an RMSNorm by hand, six kernels; fused, one.
@@ -26,7 +29,7 @@ Fix
 
 False positives
     Kernels that Inductor generated, foreach and optimizer kernels, and the parts of one op are not
-    counted. A full reduction ends a chain. Chains of different sizes, or with another kernel or
+    counted. A full reduction ends a chain. Kernels of different sizes, or with another kernel or
     a wait between, are not joined. Without shapes, or inside a graph replay, the answer is
     undetermined.
 
@@ -42,7 +45,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tracekit.analysis.chains import Chain, find_chains, fused_bytes
+from tracekit.analysis.chains import Chain, find_chains
+from tracekit.analysis.fused_bytes import fused_bytes
 from tracekit.analysis.layout import device_peaks, dispatch_time
 from tracekit.detectors.finding import Detection, Draft, Evidence, Fix, Undetermined
 from tracekit.detectors.place import where_of
@@ -67,6 +71,13 @@ class Config:
             "source": "judgement: two are often a bias and its activation",
         },
     )
+    min_length_along: int = field(
+        default=2,
+        metadata={
+            "unit": "kernels, where there is a chain of min_length",
+            "source": "two are the fewest that can be fused",
+        },
+    )
     min_step_share_percent: float = field(
         default=0.3,
         metadata={
@@ -74,9 +85,9 @@ class Config:
             "source": "judgement: under the 0.5 % that a good step time repeats to",
         },
     )
-    max_findings: int = field(
+    max_lines: int = field(
         default=5,
-        metadata={"unit": "findings", "source": "judgement: a report reads in ten seconds"},
+        metadata={"unit": "op sequences named", "source": "judgement: a report is read quickly"},
     )
     fused_efficiency: float = field(
         default=0.8,
@@ -101,21 +112,53 @@ class _Plan:
     saved: float
 
 
+@dataclass(frozen=True)
+class _Sequence:
+    """All chains of one op sequence."""
+
+    names: tuple[str, ...]
+    plans: list[_Plan]
+    saved: float
+    """ns a step, GPU and host time that would go"""
+
+    @property
+    def count(self) -> int:
+        """Chains in all steps."""
+        return sum(len(p.chain.rows) for p in self.plans)
+
+    @property
+    def short(self) -> list[str]:
+        """Op names as a reader knows them."""
+        return [n.removeprefix("aten::") for n in self.names]
+
+    @property
+    def title(self) -> str:
+        """'RMSNorm by hand: pow > mean > add > ... 2 more'."""
+        short = self.short
+        text = " > ".join(short if len(short) <= 6 else [*short[:5], f"... {len(short) - 5} more"])
+        known = _KNOWN.get(_pattern(short))
+        return f"{known[0]}: {text}" if known else text
+
+
 def detect(analysis: Analysis, config: Config) -> Detection:
-    """One finding for each op sequence; see the module's documentation."""
+    """One finding for all chains; see the module's documentation."""
     gpu, steps = analysis.trace.table("gpu"), max(len(analysis.steps), 1)
     if not len(gpu):
         return Detection(undetermined=(Undetermined(CODE, NAME, "the trace has no GPU events"),))
-    found = find_chains(analysis, config.min_length)
+    found = find_chains(analysis, config.min_length_along, config.min_length)
     enough = analysis.steps.median_ns * config.min_step_share_percent / 100
     sequences: dict[tuple[str, ...], list[_Plan]] = {}
     for chain in found.chains:
         plan = _plan(analysis, config, chain)
         if plan is not None:
             sequences.setdefault(chain.names, []).append(plan)
-    ranked = sorted(sequences.items(), key=lambda s: (-sum(p.saved for p in s[1]), s[0]))
-    kept = [s for s in ranked if sum(p.saved for p in s[1]) / steps >= enough]
-    drafts = [_draft(analysis, names, plans) for names, plans in kept[: config.max_findings]]
+    ranked = [
+        _Sequence(names, plans, sum(p.saved for p in plans) / steps)
+        for names, plans in sequences.items()
+    ]
+    ranked.sort(key=lambda s: (-s.saved, s.names))
+    long = sum(s.saved for s in ranked if len(s.names) >= config.min_length)
+    drafts = (_draft(analysis, config, ranked),) if long >= max(enough, 1.0) else ()
     unclear = []
     for rows, why in (
         (found.without_shapes, "run in chains, but tensor shapes were not recorded"),
@@ -125,7 +168,7 @@ def detect(analysis: Analysis, config: Config) -> Detection:
         if spent >= max(enough, 1.0):
             text = f"elementwise kernels of {spent / 1e6:.2f} ms a step {why}"
             unclear.append(Undetermined(CODE, NAME, text))
-    return Detection(tuple(drafts), tuple(unclear))
+    return Detection(drafts, tuple(unclear))
 
 
 def _plan(analysis: Analysis, config: Config, chain: Chain) -> _Plan | None:
@@ -157,53 +200,79 @@ def _plan(analysis: Analysis, config: Config, chain: Chain) -> _Plan | None:
 def _edits(plans: list[_Plan], which: str) -> Edits:
     """The first kernel of each chain takes the fused one's time, the others go."""
     return Edits(
-        remove_gpu=np.unique(np.concatenate([p.chain.rows[:, 1:].ravel() for p in plans])),
+        remove_gpu=np.unique(
+            np.concatenate([x for p in plans for x in (p.chain.rows[:, 1:], p.chain.cleared)], None)
+        ),
         resize_gpu=np.concatenate([p.chain.rows[:, 0] for p in plans]),
         resize_ns=np.concatenate([p.times[which] for p in plans]),
         remove_host=np.concatenate([p.host for p in plans]),
     )
 
 
-def _draft(analysis: Analysis, names: tuple[str, ...], plans: list[_Plan]) -> Draft:
+def _draft(analysis: Analysis, config: Config, found: list[_Sequence]) -> Draft:
     gpu, steps = analysis.trace.table("gpu"), max(len(analysis.steps), 1)
+    plans = [p for s in found for p in s.plans]
     rows = np.concatenate([p.chain.rows.ravel() for p in plans])
     duration = gpu.ints("dur")[rows]
-    count = sum(len(p.chain.rows) for p in plans)
     now = sum(p.now * len(p.chain.rows) for p in plans) / steps
     fused = sum(p.fused * len(p.chain.rows) for p in plans) / steps
-    short = [n.removeprefix("aten::") for n in names]
-    title = " > ".join(short if len(short) <= 6 else [*short[:5], f"... {len(short) - 5} more"])
     order = rows[np.argsort(-duration, kind="stable")]
-    shapes = sorted({p.chain.ops[0][1] for p in plans}, key=len)[:3]
-    known = _KNOWN.get(_pattern(short))
-    what = f"{known[0]}: " if known else ""
-    evidence = Evidence(
-        tuple(int(i) for i in gpu.ints("id")[order[:20]]),
-        {
-            "chains a step": round(count / steps, 1),
-            "kernels a chain": len(names),
-            "GPU ms a step": round(float(duration.sum()) / 1e6 / steps, 3),
-            "MB moved a step": round(now / 1e6, 2),
-            "MB a fused kernel moves": round(fused / 1e6, 2),
-        },
-        tuple(f"first input {s}" for s in shapes),
-    )
-    fixes = ((known[1],) if known else ()) + (_COMPILE,)
+    top, count = found[0], sum(s.count for s in found) / steps
+    counts: dict[str, float | int | str] = {"chains a step": round(count, 1)}
+    if len(found) == 1:
+        title = f"{top.title} run as {len(top.names)} kernels"
+        insight = f"{len(top.names)} elementwise kernels run back to back {count:g} times a step"
+        counts["kernels a chain"] = len(top.names)
+        lines = tuple(f"first input {s}" for s in _shapes(top)[:3])
+    else:
+        title = f"{top.title} and {len(found) - 1} more op sequences run kernel by kernel"
+        insight = f"{len(rows) / steps:g} elementwise kernels a step run in {count:g} chains"
+        counts["op sequences"] = len(found)
+        counts["kernels a step"] = round(len(rows) / steps, 1)
+        lines = tuple(_line(analysis, s) for s in found[: config.max_lines])
+    counts |= {
+        "GPU ms a step": round(float(duration.sum()) / 1e6 / steps, 3),
+        "MB moved a step": round(now / 1e6, 2),
+        "MB a fused kernel moves": round(fused / 1e6, 2),
+    }
+    known = [_KNOWN[name][1] for name in dict.fromkeys(_pattern(s.short) for s in found) if name]
     return Draft(
         CODE,
         NAME,
-        f"{what}{title} run as {len(names)} kernels",
-        f"{len(names)} elementwise kernels run back to back {count / steps:g} times a step, each "
-        "through memory.",
-        "Fuse them: torch.compile the function they are in, or call the fused op.",
-        f"They move {now / 1e6:.1f} MB a step where one kernel would move {fused / 1e6:.1f} MB.",
+        title,
+        f"{insight}, each through memory.",
+        "Fuse them: torch.compile the functions they are in, or call the fused op.",
+        f"They move {now / 1e6:.1f} MB a step where one kernel a chain would move "
+        f"{fused / 1e6:.1f} MB.",
         _edits(plans, "likely"),
-        evidence,
+        Evidence(tuple(int(i) for i in gpu.ints("id")[order[:20]]), counts, lines),
         where_of(analysis, rows),
-        fixes,
+        (*known[:2], _COMPILE),
         "medium" if fused < now * 0.8 else "low",
         _edits(plans, "most"),
         _edits(plans, "least"),
+    )
+
+
+def _shapes(sequence: _Sequence) -> list[str]:
+    return sorted({p.chain.ops[0][1] for p in sequence.plans}, key=len)
+
+
+def _line(analysis: Analysis, sequence: _Sequence) -> str:
+    """'2 a step: silu > mul, 0.17 ms, 403 MB that could be 235 MB'."""
+    steps = max(len(analysis.steps), 1)
+    rows = np.concatenate([p.chain.rows.ravel() for p in sequence.plans])
+    spent = float(analysis.trace.table("gpu").ints("dur")[rows].sum()) / steps / 1e6
+    now, fused = (
+        sum(moved * len(p.chain.rows) for p, moved in pairs) / steps / 1e6
+        for pairs in (
+            [(p, p.now) for p in sequence.plans],
+            [(p, p.fused) for p in sequence.plans],
+        )
+    )
+    return (
+        f"{sequence.count / steps:g} a step: {sequence.title}, {spent:.2f} ms, {now:.0f} MB that "
+        f"could be {fused:.0f} MB, first input {_shapes(sequence)[0]}"
     )
 
 
