@@ -10,7 +10,12 @@ from typing import BinaryIO
 from tracekit.analysis.analysis import Analysis, AnalysisOptions
 from tracekit.analysis.steps import Steps
 from tracekit.detectors.finding import Finding, Saving, Undetermined
+from tracekit.replay.conditions import AS_RECORDED
+from tracekit.replay.edits import Edits
+from tracekit.replay.engine import Replayed, run, without_profiler
+from tracekit.replay.model import StepModel
 from tracekit.trace.model import Trace
+from tracekit.trace.table import Ints
 
 Progress = Callable[[int, int], None]
 
@@ -41,6 +46,51 @@ class Diagnosis:
         health = self.trace.health
         return bool(health.events_skipped or health.damage)
 
+    def replay(self, edits: Edits | None = None, *, unprofiled: bool = True) -> Replay:
+        """The steps replayed with `edits`: what would happen without a cause, or with a cure.
+
+        Args:
+            edits: what to change (`finding.edits`, several of them joined with `|`, or your own
+                `tracekit.replay.edits.Edits`); none replays the step unchanged.
+            unprofiled: under the conditions without the profiler, where the trace has a step time
+                measured without it; False replays the recording as it is.
+
+        Raises:
+            ValueError: if the trace's steps launched no GPU work.
+        """
+        model = self.analysis.replay
+        if model is None:
+            raise ValueError(f"{self.trace.path}: its steps launched no GPU work to replay")
+        conditions = AS_RECORDED
+        if unprofiled and self.analysis.unprofiled_ms is not None:
+            conditions, _ = without_profiler(model, self.analysis.unprofiled_ms)
+        return Replay(self.trace, model, run(model, edits, conditions))
+
+
+@dataclass(frozen=True)
+class Replay:
+    """Replayed steps: `step_ms`, `periods_ns`, and the time line, which `save` writes."""
+
+    trace: Trace
+    model: StepModel
+    replayed: Replayed
+
+    @property
+    def step_ms(self) -> float:
+        """Median period of the settled steps, ms."""
+        return self.replayed.step_ms
+
+    @property
+    def periods_ns(self) -> Ints:
+        """Every replayed period, ns, in order; the first ones fill the pipeline."""
+        return self.replayed.periods_ns
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the last replayed round as a trace, to open beside the recorded one."""
+        from tracekit.replay.timeline import save
+
+        save(path, self.trace, self.model, self.replayed)
+
 
 def diagnose(
     source: str | os.PathLike[str] | BinaryIO,
@@ -66,12 +116,12 @@ def diagnose(
         ValueError: if `select` or `ignore` names no detector, or `steps` holds no step.
     """
     from tracekit.detectors.pricing import price
-    from tracekit.detectors.registry import run
+    from tracekit.detectors.registry import run as detect
     from tracekit.trace.read import read
 
     trace = read(source, progress=progress)
     analysis = Analysis(trace, AnalysisOptions(steps, unprofiled_ms))
-    priced = price(analysis, run(analysis, select=select, ignore=ignore))
+    priced = price(analysis, detect(analysis, select=select, ignore=ignore))
     return Diagnosis(
         trace,
         analysis,
