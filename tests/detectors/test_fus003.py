@@ -72,6 +72,24 @@ def product(b: TraceBuilder, tid: int = 100) -> None:
     b.call("aten::mm", kernel=GEMM, gpu=20, tid=tid, shapes=[SHAPE, SHAPE])
 
 
+@pytest.mark.parametrize(("part", "removed"), [([], N + 1), ([8, 8], N)])
+def test_stacking_the_numbers_goes_along(part: list[int], removed: int) -> None:
+    """A long list has no recorded shapes; its parts say what is stacked. 40 sums and the copy that
+    stacks them become one kernel; a stack of other tensors is other work."""
+    b = TraceBuilder()
+    with b.step():
+        for _ in range(N):
+            total(b)
+        with b.inside("aten::stack", shapes=[[], []], dtypes=["TensorList", "Scalar"]):
+            for _ in range(N):
+                b.call("aten::unsqueeze", shapes=[part, []], dtypes=["float", "Scalar"])
+            b.call("aten::cat", kernel=MUL, shapes=[[], []], dtypes=["TensorList", "Scalar"])
+    _, found = run(b)
+    (draft,) = found.drafts
+    assert draft.evidence.counts["kernels and copies a step"] == removed
+    assert len(draft.edits.remove_gpu) == removed - 1
+
+
 def test_a_loop_of_sums_becomes_one_kernel() -> None:
     b = TraceBuilder()
     for _ in range(3):

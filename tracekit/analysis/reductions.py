@@ -2,9 +2,9 @@
 
 A run is what a Python loop over tensors leaves in a trace: `for p in parameters: p.grad.norm()`.
 Between its reductions there may be only what belongs to them: an elementwise op that makes the
-reduction's input (`g.abs().max()`), arithmetic on single numbers, and reading a number on the
-host. Reductions of the backward pass (bias gradients) and of a forward pass, which other work
-separates, are no run.
+reduction's input (`g.abs().max()`), arithmetic on single numbers, reading a number on the
+host, and stacking the numbers: one reduction of all tensors leaves them in one tensor. Reductions
+of the backward pass (bias gradients) and of a forward pass, which other work separates, are no run.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tracekit.analysis.bytes import Traffic, traffic
-from tracekit.analysis.layout import at
+from tracekit.analysis.layout import at, named
 from tracekit.analysis.opargs import tensors
 from tracekit.analysis.phases import PHASES
 from tracekit.trace.table import Ints
@@ -92,6 +92,10 @@ def find_runs(analysis: Analysis, min_length: int) -> Runs:
         kinds[i], elements[i] = memory[codes]
         blind += codes[1] < 0 and (columns[0][row] or "") in _NAMES
     _confirm(kinds, elements)
+    for i in np.flatnonzero(columns[0].where(lambda n: n == "aten::stack")[which]).tolist():
+        # The profiler leaves out the shapes of long lists; those of the parts tell.
+        if kinds[i] == OTHER and _stacks_numbers(analysis, int(which[i])):
+            kinds[i] = SCALAR
     tid = ops.ints("tid")[which]
     new = (np.diff(step) != 0) | (np.diff(tid) != 0)
     # Each op that is no part of a run stands alone.
@@ -129,6 +133,15 @@ def _kind(name: str, shapes: str, dtypes: str, strides: str, concrete: str) -> t
     if moved is not None and moved.kind == "pointwise" and moved.shape is not None:
         return MAKES, int(np.prod(moved.shape, dtype=np.int64))
     return OTHER, 0
+
+
+def _stacks_numbers(analysis: Analysis, row: int) -> bool:
+    """Whether an `aten::stack` is of single numbers, by the `aten::unsqueeze` of each inside it."""
+    ops = analysis.trace.table("ops")
+    inner = np.flatnonzero(analysis.links.op_parent == row)
+    inner = inner[named(ops.text("name"), inner, lambda n: n == "aten::unsqueeze")]
+    found = [tensors(ops.text("shapes")[r] or "", ops.text("dtypes")[r] or "") for r in inner[:2]]
+    return len(found) > 0 and all(f and f[0].elements <= 1 for f in found)
 
 
 def _confirm(kinds: Ints, elements: Ints) -> None:

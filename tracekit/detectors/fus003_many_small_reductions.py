@@ -4,7 +4,7 @@ What it detects
     A loop over tensors that sums them, takes their norms or looks for their largest element one
     by one: at least `min_run` full reductions (sum, mean, norm, max, any, ...) in a row, between
     which there is only what belongs to them: an elementwise op that makes the input
-    (`g.abs().max()`), arithmetic on single numbers, a number read on the host.
+    (`g.abs().max()`), arithmetic on single numbers, stacking them, a number read on the host.
 
 Why it matters
     Each one costs a launch or two, some microseconds of Python, and kernels that end before they
