@@ -3,9 +3,9 @@
 Recording changes a step in three ways, and a step time measured without the profiler tells how
 much:
 
-- every recorded CPU event costs the host 1 to 11 us (accounting law 7), so a host-bound step is
-  recorded too long. The cost comes off the host time that events cover, never off silent time: a
-  sleep stays a sleep;
+- every recorded CPU event costs the host 1 to 11 us (accounting law 7), some of it before the event
+  itself begins, so a host-bound step is recorded too long. The cost comes off the host time at and
+  between events, never off a long silence: a sleep stays a sleep;
 - unless even that cannot meet the measured step: then what the host did silently for long at the
   very end of a step was not part of the measured steps (the recording loop's own bookkeeping sits
   there), and if that is not enough, no long silence was;
@@ -27,7 +27,7 @@ GRAPH_GAP_UNPROFILED_NS = 250
 EVENT_COST_LIMIT_NS = 15_000.0
 """most that one recorded CPU event is taken to cost (1 to 11 us were measured)"""
 COVERED_LIMIT = 0.75
-"""share of the host time covered by events that their recording may have cost, as a rule"""
+"""share of the host time at and between events that recording may have cost, as a rule"""
 COVERED_LIMIT_SILENT = 0.9
 """the same where silent time had to go too"""
 LONG_SILENCE_NS = 500_000

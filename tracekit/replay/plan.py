@@ -87,7 +87,7 @@ def plan(model: StepModel, edits: Edits, conditions: Conditions) -> Plan:
         share = np.clip(1.0 - gone_ns / np.maximum(model.call_lead, 1), 0.0, 1.0)
     lead = (events + silence) * share
     # A graph of the whole step takes the place of all its dispatch, not of a long silence in it.
-    lead = np.where(kept, np.where(silence > LONG_SILENCE_NS, silence, 0.0), lead)
+    lead = np.where(kept, silence, lead)
     tail = float(model.tail_ns)
     long = tail > LONG_SILENCE_NS
     whole = any(g.whole_step for g in edits.graphs)
@@ -119,16 +119,18 @@ def _inside(at: Ints, spans: Ints) -> Bools:
 
 
 def _host_time(model: StepModel, conditions: Conditions) -> tuple[Floats, Floats]:
-    """[calls] host time before each call under the conditions: at recorded events, and silent."""
-    at_events = np.minimum(model.host_covered, model.call_lead).astype(np.float64)
-    silence = model.call_lead - at_events
+    """[calls] host time before each call under the conditions: at and between recorded events, and
+    in long silence."""
+    silence = np.maximum(model.call_lead - model.host_covered, 0)
+    silence = np.where(silence > LONG_SILENCE_NS, silence, 0).astype(np.float64)
+    at_events = model.call_lead - silence
     if not conditions.host:
         return np.zeros(len(silence)), np.zeros(len(silence))
     end = np.where(model.end_silence > LONG_SILENCE_NS, model.end_silence, 0)
     if not conditions.end_silence:
         silence = np.maximum(silence - end, 0)
     if not conditions.long_silence:
-        silence = np.where(silence > LONG_SILENCE_NS, 0, silence)
+        silence = np.zeros(len(silence))
     cost = model.host_events * conditions.event_cost_ns
     at_events = at_events - np.minimum(cost, conditions.covered_limit * at_events)
     return at_events, silence
