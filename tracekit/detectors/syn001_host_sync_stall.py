@@ -21,6 +21,11 @@ cost is not the waiting: each turn dispatches its ops, launches its kernels and 
 price then also takes away the host time of all turns but two (one op over all tensors, one read)
 and joins their kernels into one of the same total time; waits alone are the low end.
 
+A boolean mask as an index (`rows[mask]`) costs more than its wait, too: it is counted, compacted
+and gathered by, and once more in the backward pass. Where what it took is then only reduced, or the
+mask assigns, the price takes that host time and those kernels away but for the launches of a
+`torch.where`, at the pace at which the program launches; again the waits alone are the low end.
+
 ## Example
     cudaStreamSynchronize in aten::item, once a step: 0.8 ms a step of GPU idle
 
@@ -49,6 +54,8 @@ from tracekit.analysis.copies import BLOCKING_BYTES, pageable_copies, waits_for
 from tracekit.analysis.phases import PHASES
 from tracekit.analysis.reads import Run, find_runs
 from tracekit.detectors.finding import Detection, Draft, Evidence, Undetermined, Where
+from tracekit.detectors.host_time import length
+from tracekit.detectors.mask_index import BACKWARD, INDEX, masked_uses, without_mask
 from tracekit.detectors.read_loops import one_read, read_once, spent_ns
 from tracekit.detectors.sync_fixes import action, fixes
 from tracekit.replay.edits import Edits
@@ -93,7 +100,7 @@ class Config:
     min_turns_percent: float = field(
         default=1.0,
         metadata={
-            "unit": "% of the step that the host spends in such a row",
+            "unit": "% of the step that the host spends in such a row, or in masks as an index",
             "source": "the severity 'low' begins there",
         },
     )
@@ -113,16 +120,23 @@ def detect(analysis: Analysis, config: Config) -> Detection:
         k: find_runs(analysis, np.array(calls, np.int64), config.min_turns)
         for k, calls in groups.items()
     }
+    masks = {
+        k: without_mask(analysis, masked_uses(analysis, np.array(calls, np.int64)))
+        for k, calls in groups.items()
+    }
     large = config.min_turns_percent / 100 * float(steps.wall_ns.sum())
     cost: dict[str, float] = {}
     for key, calls in groups.items():
-        turning = spent_ns(runs[key])
+        around = max(spent_ns(runs[key]), length(masks[key].remove_host))
         idle = sum(idle_of.get(c, 0) for c in calls)
-        cost[key] = max(idle, turning if turning >= large else 0)
+        cost[key] = max(idle, around if around >= large else 0)
     worth = [k for k in groups if cost[k] >= config.min_idle_us * 1e3 * max(len(steps), 1)]
     worth.sort(key=lambda k: (-cost[k], k))
     return Detection(
-        tuple(_draft(analysis, groups[k], idle_of, runs[k]) for k in worth[: config.max_findings]),
+        tuple(
+            _draft(analysis, groups[k], idle_of, runs[k], masks[k])
+            for k in worth[: config.max_findings]
+        ),
         _hidden(analysis, groups, config),
         () if "aten::item" in groups else _host_items(analysis),
     )
@@ -151,7 +165,10 @@ def _groups(analysis: Analysis) -> dict[str, list[int]]:
     begin = launches.ts[call]
     groups: dict[str, list[int]] = {}
     for row in call[(begin >= start) & (begin < end)].tolist():
-        name = _op(_chain(analysis, row)) or launches.text("name")[row] or "a wait"
+        chain = _chain(analysis, row)
+        # The backward of an index by a mask waits because the forward does: one cause.
+        name = INDEX if BACKWARD in chain else _op(chain)
+        name = name or launches.text("name")[row] or "a wait"
         groups.setdefault(name, []).append(row)
     return groups
 
@@ -221,11 +238,14 @@ def _often(calls: int, steps: int) -> str:
     return f"{calls / steps:.3g} times a step"
 
 
-def _draft(analysis: Analysis, calls: list[int], idle_of: dict[int, int], runs: list[Run]) -> Draft:
+def _draft(
+    analysis: Analysis, calls: list[int], idle_of: dict[int, int], runs: list[Run], mask: Edits
+) -> Draft:
     launches, steps = analysis.trace.table("launches"), analysis.steps
     costly = sorted(calls, key=lambda c: (-idle_of.get(c, 0), c))
-    chain = _chain(analysis, costly[0])
-    api = launches.text("name")[costly[0]] or "a wait"
+    forward = [c for c in costly if BACKWARD not in _chain(analysis, c)] or costly
+    chain = _chain(analysis, forward[0])
+    api = launches.text("name")[forward[0]] or "a wait"
     op = _op(chain)
     count = max(len(steps), 1)
     rows: Ints = np.array(calls, np.int64)
@@ -259,6 +279,9 @@ def _draft(analysis: Analysis, calls: list[int], idle_of: dict[int, int], runs: 
             "host in them, ms a step": round(spent, 3),
         }
         lines = tuple(dict.fromkeys(" > ".join((*r.ops, op or api)) for r in runs))[:4]
+    if not mask.empty:
+        spent = length(mask.remove_host) / 1e6 / count
+        counts["host in masks more than in torch.where, ms a step"] = round(spent, 3)
     return Draft(
         code=CODE,
         name=NAME,
@@ -270,8 +293,8 @@ def _draft(analysis: Analysis, calls: list[int], idle_of: dict[int, int], runs: 
             else action(chain, api)
         ),
         impact="The host can run ahead again, as far as nothing else makes it wait.",
-        edits=waits | read_once(analysis, runs),
-        pessimistic=waits if runs else None,
+        edits=waits | read_once(analysis, runs) | mask,
+        pessimistic=waits if runs or not mask.empty else None,
         evidence=Evidence(
             event_ids=tuple(int(launches.ints("id")[c]) for c in costly[:20]),
             counts=counts,

@@ -5,7 +5,10 @@ from __future__ import annotations
 from tracekit.detectors.finding import Fix
 
 _ITEM = ("aten::item", "aten::_local_scalar_dense", "aten::is_nonzero", "aten::equal")
-_INDEX = ("aten::nonzero", "aten::masked_select", "aten::unique", "aten::_unique2", "aten::index")
+_INDEX = (
+    "aten::nonzero", "aten::masked_select", "aten::unique", "aten::_unique2", "aten::index",
+    "aten::_index_put_impl_",
+)  # fmt: skip
 
 
 def _is_item(chain: tuple[str, ...]) -> bool:
