@@ -11,6 +11,8 @@ from typing import Any
 import click
 
 DONE, FAILED, INTERRUPTED = 0, 1, 130
+RECORDINGS = Path("tests/fixtures/rungs")
+"""Where a checkout keeps a recording of each rung."""
 
 
 @click.command(name="ladder", short_help="Run the workload's optimisations one by one, measured.")
@@ -33,11 +35,23 @@ DONE, FAILED, INTERRUPTED = 0, 1, 130
 @click.option("--plot/--no-plot", default=True, show_default=True,
               help="Also a .png beside it (needs matplotlib).")  # fmt: skip
 @click.option("--traces", type=click.Path(path_type=Path, file_okay=False),
-              help="Keep each rung's recorded trace in this folder.")  # fmt: skip
+              help="Keep each rung's recorded trace in this folder; with --render and --verify, "
+              "the folder to read them from.")  # fmt: skip
 @click.option("--render", type=click.Path(path_type=Path, exists=True, dir_okay=False),
-              help="Run nothing: write page and plot from an earlier result.")  # fmt: skip
+              help="Run nothing: write page and plot from an earlier result; with --traces, its "
+              "findings too are read again.")  # fmt: skip
+@click.option(
+    "--verify",
+    is_flag=True,
+    help="Run nothing: hold what the rungs' recordings predict against the ladder.",
+)
+@click.option("--ladder", default="docs/ladder.json", show_default=True,
+              type=click.Path(path_type=Path, dir_okay=False),
+              help="The measured ladder for --verify.")  # fmt: skip
 @click.option("--compile-backend", default="inductor", hidden=True)
-def command(render: Path | None, output: Path, plot: bool, **given: Any) -> int:
+def command(
+    render: Path | None, output: Path, plot: bool, verify: bool, ladder: Path, **given: Any
+) -> int:
     """Run the rungs of the training workload side by side and say what each one gains.
 
     \b
@@ -46,6 +60,7 @@ def command(render: Path | None, output: Path, plot: bool, **given: Any) -> int:
       tracekit ladder --rungs 0,5 --batch 512        two rungs, a larger batch
       tracekit ladder --preset tiny --device cpu --rungs eager,0 --steps 3 --rounds 3
       tracekit ladder --render docs/ladder.json      page and plot again, nothing run
+      tracekit ladder --verify                       predictions of the recordings, measured
 
     Ctrl-C keeps what was measured. The table goes to stdout, progress to stderr.
     """
@@ -53,9 +68,16 @@ def command(render: Path | None, output: Path, plot: bool, **given: Any) -> int:
     from tracekit.workload.errors import WorkloadError
     from tracekit.workload.rungs import UnknownRung
 
+    if verify:
+        if render is not None:
+            raise click.UsageError("--verify and --render are two commands; give one of them")
+        verified(ladder, given["traces"] or RECORDINGS)
+        return DONE
     if render is not None:
         try:
             result = json.loads(render.read_text(encoding="utf-8"))
+            if given["traces"] is not None:
+                ladder_report.read_findings_again(result, given["traces"])
             page = ladder_report.markdown(result)
         except (ValueError, KeyError, TypeError) as damage:
             raise click.UsageError(f"{render} is no result of a ladder: {damage!r}") from damage
@@ -72,20 +94,44 @@ def command(render: Path | None, output: Path, plot: bool, **given: Any) -> int:
     click.echo(ladder_report.text_table(result), nl=False)
     if all(row["ms"] is None for row in result["rows"]):
         raise click.ClickException("nothing was measured, so nothing was written")
+    written = []
     try:
-        if render is None:
+        if render is None or given["traces"] is not None:
             write(output, json.dumps(result, indent=1, allow_nan=False) + "\n")
-        write(output.with_suffix(".md"), page)
+            written.append(output)
+        written += write_pages(output, ladder_report.summary(result), page)
         if plot and not ladder_report.plot(result, output.with_suffix(".png")):
             click.echo("no plot: matplotlib is not installed", err=True)
     except OSError as problem:
         raise click.ClickException(f"{problem.filename}: {problem.strerror}") from problem
-    click.echo(f"written: {output if render is None else output.with_suffix('.md')}", err=True)
+    click.echo(f"written: {', '.join(map(str, written))}", err=True)
     failed = any(row["error"] for row in result["rows"])
     code = FAILED if failed else DONE if result["complete"] else INTERRUPTED
     if code:
         click.get_current_context().exit(code)
     return code
+
+
+def verified(ladder: Path, traces: Path) -> None:
+    """Print what came true and write it as ``predictions.md`` beside the ladder."""
+    from tracekit.trace.errors import TraceError
+    from tracekit.workload import verify
+    from tracekit.workload.errors import WorkloadError
+
+    try:
+        result = verify.load(ladder)
+        rows = verify.verify(result, traces)
+    except WorkloadError as wrong:
+        raise click.UsageError(str(wrong)) from wrong
+    except TraceError as damage:
+        raise click.ClickException(str(damage)) from damage
+    click.echo(verify.text_table(rows), nl=False)
+    target = ladder.with_name("predictions.md")
+    try:
+        write(target, verify.markdown(rows, result))
+    except OSError as problem:
+        raise click.ClickException(f"{problem.filename}: {problem.strerror}") from problem
+    click.echo(f"written: {target}", err=True)
 
 
 def measured(rungs: str, **given: Any) -> dict[str, Any]:
@@ -114,6 +160,25 @@ def measured(rungs: str, **given: Any) -> dict[str, Any]:
         command=shlex.join(["tracekit", "ladder", *arguments]),
         progress=lambda message: click.echo(message, err=True),
     )
+
+
+def write_pages(output: Path, summary: str, page: str) -> list[Path]:
+    """Rewrite the block of this ladder in the pages beside it; without one, write its own page.
+
+    So a page can hold several ladders and what people wrote about them.
+    """
+    from tracekit.workload.ladder_report import with_block
+
+    updated = []
+    for beside in sorted(output.parent.glob("*.md")):
+        text = with_block(beside.read_text(encoding="utf-8"), f"ladder: {output.name}", summary)
+        if text is not None:
+            write(beside, text)
+            updated.append(beside)
+    if not updated:
+        write(output.with_suffix(".md"), page)
+        updated.append(output.with_suffix(".md"))
+    return updated
 
 
 def write(path: Path, text: str) -> None:

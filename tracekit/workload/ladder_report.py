@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
-__all__ = ["HEADINGS", "cells", "markdown", "plot", "text_table"]
+from tracekit.workload.ladder_statistics import Interval
+
+__all__ = [
+    "HEADINGS", "cells", "markdown", "plot", "read_findings_again", "short_table", "summary",
+    "text_table", "with_block",
+]  # fmt: skip
 
 HEADINGS = (
     "rung", "what", "ms a step", "95 % interval", "over {base}", "over the one before",
     "images/s", "TFLOP/s", "MFU", "GPU busy", "memory", "loss", "findings left",
+)  # fmt: skip
+SHORT = (
+    "rung", "what", "ms a step", "95 % interval", "over {base}", "over the one before", "GPU busy",
 )  # fmt: skip
 LEFT = ("rung", "what", "over {base}", "over the one before", "findings left")
 
@@ -30,7 +39,8 @@ def cells(row: dict[str, Any]) -> list[str]:
         return "" if row[key] is None else form.format(row[key] * scale)
 
     def verdict(key: str) -> str:
-        return row[key]["verdict"] if row[key] else ""
+        found = row[key]
+        return Interval(found["median"], found["low"], found["high"]).verdict if found else ""
 
     findings = row["findings_after"]
     return [
@@ -78,25 +88,49 @@ def text_table(ladder: dict[str, Any]) -> str:
 
 
 def markdown(ladder: dict[str, Any]) -> str:
-    """The page ``docs/ladder.md``: the command, the machine, the table, how to read it."""
-    settings, machine = ladder["settings"], ladder["machine"]
+    """A page of its own: the summary and how to read it."""
+    return "\n".join(["# The ladder", "", summary(ladder), *legend(ladder)]) + "\n"
 
-    def line(texts: list[str]) -> str:
-        return "| " + " | ".join(text.replace("|", "\\|") for text in texts) + " |"
 
-    out = [
-        "# The ladder",
-        "",
+def summary(ladder: dict[str, Any]) -> str:
+    """The command, the machine and the table, as markdown ending in a newline."""
+    settings = ladder["settings"]
+    lines = [
         f"Made by `{ladder['command']}`" + ("" if ladder["complete"] else ", interrupted") + ".",
         "",
         f"{machine_line(ladder)}. {settings['images']}, {settings['loader']} loader, batch "
         f"{settings['batch']}, preset {settings['preset']}, {settings['precision']}, "
         f"seed {settings['seed']}.",
         "",
-        line(headings(ladder)),
-        line(["---"] * len(HEADINGS)),
-        *(line(cells(row)) for row in ladder["rows"]),
-        "",
+        *table(headings(ladder), [cells(row) for row in ladder["rows"]]),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def short_table(ladder: dict[str, Any]) -> str:
+    """The columns that tell the story, for a README."""
+    columns = [HEADINGS.index(name) for name in SHORT]
+    return "\n".join(
+        table(
+            [headings(ladder)[i] for i in columns],
+            [[cells(row)[i] for i in columns] for row in ladder["rows"]],
+        )
+    )
+
+
+def table(titles: list[str], rows: list[list[str]]) -> list[str]:
+    """Lines of a markdown table."""
+
+    def line(texts: list[str]) -> str:
+        return "| " + " | ".join(text.replace("|", "\\|") for text in texts) + " |"
+
+    return [line(titles), line(["---"] * len(titles)), *map(line, rows)]
+
+
+def legend(ladder: dict[str, Any]) -> list[str]:
+    """How to read the table, as lines of markdown."""
+    settings, machine = ladder["settings"], ladder["machine"]
+    out = [
         f"A step holds the loader's wait, the copy, forward, backward, clipping, the optimizer and "
         f"the EMA. Rungs ran interleaved: {settings['rounds']} rounds of {settings['steps']} steps "
         "each, timed by the wall clock with the device drained at both ends. ms a step is the "
@@ -114,7 +148,46 @@ def markdown(ladder: dict[str, Any]) -> str:
             f"multiply-add as two; MFU is against {machine['peak_tflops']:g} TFLOP/s "
             f"({machine['peak_source']}).",
         ]
-    return "\n".join(out) + "\n"
+    return out
+
+
+def with_block(page: str, name: str, content: str) -> str | None:
+    """The page with what stands between ``<!-- NAME -->`` and ``<!-- end -->`` replaced.
+
+    None where the page has no such place.
+    """
+    place = re.compile(rf"(<!-- {re.escape(name)} -->\n).*?(<!-- end -->)", re.DOTALL)
+    text, count = place.subn(lambda found: found[1] + content.rstrip("\n") + "\n" + found[2], page)
+    return text if count else None
+
+
+def read_findings_again(ladder: dict[str, Any], traces: Path) -> None:
+    """Replace the rows' findings by what tracekit finds today in ``traces/rung_N.json.gz``.
+
+    A rung without a trace there keeps its findings. Savings are corrected to the step time in the
+    recording's manifest where it has one, else to the row's.
+    """
+    import tracekit
+
+    before: list[dict[str, Any]] | None = None
+    for row in ladder["rows"]:
+        if row["ms"] is None:
+            continue
+        path = traces / f"rung_{row['rung']}.json.gz"
+        if path.exists():
+            diagnosis = tracekit.diagnose(path)
+            if diagnosis.analysis.unprofiled_ms is None:
+                diagnosis = tracekit.diagnose(path, unprofiled_ms=row["ms"])
+            row["findings_after"] = [
+                {
+                    "code": finding.code,
+                    "severity": finding.severity,
+                    "ms_per_step": finding.saving.ms_per_step,
+                    "percent_of_step": finding.saving.percent_of_step,
+                }
+                for finding in diagnosis.findings
+            ]
+        row["findings_before"], before = before, row["findings_after"]
 
 
 def plot(ladder: dict[str, Any], path: Path) -> bool:
@@ -138,14 +211,21 @@ def plot(ladder: dict[str, Any], path: Path) -> bool:
     work = [row["gpu_work_ms"] for row in timed]
     if any(work):
         axes.barh(places, [value or 0 for value in work], color="#f2a54a", height=0.35)
-        axes.legend(["step, wall", "of it GPU work"], loc="lower right", frameon=False)
-    for place, value in zip(places, medians, strict=True):
-        axes.annotate(f"{value:.2f}", (value, place), xytext=(6, -3), textcoords="offset points")
+        axes.legend(
+            ["step, wall", "of it GPU work"],
+            loc="lower right",
+            bbox_to_anchor=(1.0, 1.0),
+            ncols=2,
+            frameon=False,
+        )
+    for place, row in zip(places, timed, strict=True):
+        beside = (row["high"], place)  # behind the interval, not across it
+        axes.annotate(f"{row['ms']:.2f}", beside, xytext=(8, -3), textcoords="offset points")
     axes.set_yticks(places, [f"{row['rung']}  {row['name']}" for row in timed])
     axes.invert_yaxis()
     axes.margins(x=0.12)
     axes.set_xlabel(f"ms a step, batch {ladder['settings']['batch']}")
     axes.set_title(ladder["machine"]["gpu"] or "CPU", loc="left")
     axes.spines[["top", "right"]].set_visible(False)
-    figure.savefig(path, dpi=130)
+    figure.savefig(path, dpi=110, metadata={"Software": None})
     return True

@@ -28,7 +28,11 @@ class Interval:
         if self.low <= 1.0 <= self.high:
             return "no measurable gain"
         slower = " slower" if self.high < 1.0 else ""
-        return f"{self.median:.2f}x [{self.low:.2f}, {self.high:.2f}]{slower}"
+        nearest = min(abs(self.low - 1.0), abs(self.high - 1.0))
+        # As many digits as keep an end that is not 1 from being printed as 1.
+        digits = next((d for d in (2, 3) if nearest >= 0.5 * 10**-d), 4)
+        ends = f"[{self.low:.{digits}f}, {self.high:.{digits}f}]"
+        return f"{self.median:.{digits}f}x {ends}{slower}"
 
 
 def median_interval(samples: Sequence[float]) -> Interval:
