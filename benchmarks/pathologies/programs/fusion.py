@@ -111,9 +111,41 @@ def stage(h: Tensor, weight: Tensor) -> Tensor:
     return F.layer_norm(h + F.gelu(h) * weight, h.shape[-1:])
 
 
+@torch.compiler.disable
 def log_shape(h: Tensor) -> None:
     """Stands for a log call, which the compiler must leave its graph for."""
     assert h.dim() == 2
+
+
+# Two functions, not one with an argument: compiled code belongs to the function, and the variant
+# without breaks would run what was compiled for the other. Written out: a break inside a loop
+# would make Dynamo give up on the whole function.
+def six_stages(h: Tensor, weight: Tensor) -> Tensor:
+    """Six stages and a loss."""
+    h = stage(h, weight)
+    h = stage(h, weight)
+    h = stage(h, weight)
+    h = stage(h, weight)
+    h = stage(h, weight)
+    h = stage(h, weight)
+    return h.square().mean()
+
+
+def six_logged_stages(h: Tensor, weight: Tensor) -> Tensor:
+    """The same with a log call after each stage."""
+    h = stage(h, weight)
+    log_shape(h)
+    h = stage(h, weight)
+    log_shape(h)
+    h = stage(h, weight)
+    log_shape(h)
+    h = stage(h, weight)
+    log_shape(h)
+    h = stage(h, weight)
+    log_shape(h)
+    h = stage(h, weight)
+    log_shape(h)
+    return h.square().mean()
 
 
 def graph_breaks(variant: str, device: torch.device) -> Case:
@@ -122,25 +154,8 @@ def graph_breaks(variant: str, device: torch.device) -> Case:
     weight = nn.Parameter(torch.ones(width, device=device))
     x = torch.randn(rows, width, device=device)
     optimizer = torch.optim.AdamW([weight], lr=1e-4, fused=True)
-    note = torch.compiler.disable(log_shape) if variant == "faulty" else log_shape
-
-    def forward(h: Tensor, weight: Tensor) -> Tensor:
-        # written out: a break inside a loop would make Dynamo give up on the whole function
-        h = stage(h, weight)
-        note(h)
-        h = stage(h, weight)
-        note(h)
-        h = stage(h, weight)
-        note(h)
-        h = stage(h, weight)
-        note(h)
-        h = stage(h, weight)
-        note(h)
-        h = stage(h, weight)
-        note(h)
-        return h.square().mean()
-
-    run = compiled(forward, device, fullgraph=variant == "healthy")
+    healthy = variant == "healthy"
+    run = compiled(six_stages if healthy else six_logged_stages, device, fullgraph=healthy)
 
     def step() -> Tensor:
         loss = run(x, weight)
