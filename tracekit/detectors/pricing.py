@@ -24,6 +24,7 @@ from tracekit.replay.conditions import AS_RECORDED, Conditions
 from tracekit.replay.edits import Edits
 from tracekit.replay.engine import (
     Replayed,
+    error,
     host_bound_after_all,
     lighter,
     run,
@@ -63,7 +64,7 @@ class Pricer:
         self.model = model
         recorded_ms = analysis.steps.median_ns / 1e6
         as_recorded = run(model)
-        self.miss = abs(as_recorded.step_ms / model.recorded_ms - 1) if model.recorded_ms else 0.0
+        self.miss = error(model, as_recorded)
         self.notes = list(model.notes)
         unprofiled = analysis.unprofiled_ms
         self.conditions = AS_RECORDED

@@ -59,6 +59,15 @@ def run(
     )
 
 
+def error(model: StepModel, replayed: Replayed) -> float:
+    """How far an unchanged replay is from the record: the largest relative error of a step, over
+    the last round's steps. The step where the ring closes follows another one than it was
+    recorded after, so it counts only where it is the only step."""
+    last = replayed.periods_ns[-model.steps :]
+    wrong = np.abs(last / np.maximum(model.recorded_ns, 1) - 1)
+    return float(wrong[1:].max() if model.steps > 1 else wrong[0])
+
+
 Engine = Callable[[StepModel, Plan, int], tuple[Ints, Ints, Ints]]
 
 
