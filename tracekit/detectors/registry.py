@@ -30,6 +30,7 @@ MODULES = (
     "tracekit.detectors.fus002_unfused_optimizer",
     "tracekit.detectors.fus003_many_small_reductions",
     "tracekit.detectors.nrm001_norm_far_below_bandwidth",
+    "tracekit.detectors.cmp002_graph_break",
     "tracekit.detectors.trc001_damaged_trace",
     "tracekit.detectors.trc002_launches_missing",
     "tracekit.detectors.trc003_no_gpu_events",
