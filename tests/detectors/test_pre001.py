@@ -228,6 +228,24 @@ def test_products_with_a_vector_are_bound_by_memory() -> None:
     )
 
 
+def test_kernels_that_do_not_fill_the_gpu_are_bound_by_latency() -> None:
+    """A small MLP: 32 blocks for 132 multiprocessors. A naive version promises five sixths."""
+
+    def small(grid: list[int]) -> TraceBuilder:
+        b = TraceBuilder()
+        b.header["deviceProperties"][0]["numSms"] = 132
+        for _ in range(3):
+            with b.step():
+                for _k in range(6):
+                    at = b.clock.setdefault(100, 0.0)
+                    b.kernel(SGEMM, at + 9, 90, b.launch(at), grid=grid, block=[256, 1, 1])
+                    b.clock[100] = at + 95
+        return b
+
+    assert run(small([4, 2, 4]))[1] == Detection()
+    assert len(run(small([8, 16, 1]))[1].drafts) == 1  # 128 blocks nearly fill it
+
+
 def test_unknown_devices_and_other_vendors_are_undetermined() -> None:
     _, detection = run(program(SGEMM, device="NVIDIA RTX A9999", capability=(8, 6)))
     assert (

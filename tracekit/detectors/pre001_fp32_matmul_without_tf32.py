@@ -30,7 +30,8 @@ peak now.
 
 ## False positives
 GPUs whose TF32 peak is no higher than their float32 peak (GeForce 30 and 40) gain nothing and
-give no finding. Products with a vector (gemv) are bound by memory. Programs that need the last
+give no finding. Products with a vector (gemv) are bound by memory. Kernels of too few blocks to
+fill the GPU (a small MLP) are bound by latency, and left out. Programs that need the last
 bits of float32 (solvers, some physics) have reasons to leave TF32 off.
 
 ## References
@@ -42,6 +43,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from math import prod
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -76,6 +78,14 @@ class Config:
         metadata={
             "unit": "% of the step, GPU time that TF32 would save",
             "source": "below the 0.5 % that a step repeats to on an H200",
+        },
+    )
+    min_fill_percent: float = field(
+        default=50.0,
+        metadata={
+            "unit": "% of the multiprocessors that a kernel's blocks could occupy",
+            "source": "judgement: a kernel of fewer blocks takes as long as one block does, which "
+            "is latency, not throughput (H200: 3 to 9 us for products of 2 MFLOP)",
         },
     )
     gemm_expected_share: float = field(
@@ -138,6 +148,7 @@ def detect(analysis: Analysis, config: Config) -> Detection:
         return Detection(undetermined=(Undetermined(CODE, NAME, "the trace has no GPU events"),))
     wall = float(steps.wall_ns.sum())
     plain, tf32 = _kernels(analysis)
+    plain &= ~_too_small(analysis, plain, config)
     drafts, unclear, notes = [], [], []
     for family in ("gemm", "convolution"):
         rows = np.flatnonzero(plain & analysis.classes.rows(family))
@@ -190,6 +201,16 @@ def _kernels(analysis: Analysis) -> tuple[Bools, Bools]:
     return plain, tf32
 
 
+def _too_small(analysis: Analysis, plain: Bools, config: Config) -> Bools:
+    """Those of the kernels that leave most of the GPU empty, where grid and GPU are recorded."""
+    grid, processors = analysis.trace.table("gpu").text("grid"), _multiprocessors(analysis)
+    out = np.zeros(len(plain), bool)
+    for row in np.flatnonzero(plain).tolist() if processors else ():
+        sides = [int(n) for n in re.findall(r"\d+", grid[row] or "")]
+        out[row] = bool(sides) and 100 * prod(sides) < config.min_fill_percent * processors
+    return out
+
+
 def _allowed(analysis: Analysis) -> bool:
     """Whether every convolution whose `allow_tf32` was recorded was allowed it."""
     ops = analysis.trace.table("ops")
@@ -208,6 +229,16 @@ def _capability(analysis: Analysis) -> int:
             major = entry.get("computeMajor")
             return major if isinstance(major, int) else -1
     return -1
+
+
+def _multiprocessors(analysis: Analysis) -> int:
+    """Of the analysed device; 0 where not recorded."""
+    properties = analysis.trace.header.get("deviceProperties")
+    for entry in properties if isinstance(properties, list) else []:
+        if isinstance(entry, dict) and entry.get("id") == analysis.device:
+            number = entry.get("numSms")
+            return number if isinstance(number, int) else 0
+    return 0
 
 
 def _cannot_judge(analysis: Analysis, rows: Ints) -> str | None:
