@@ -159,7 +159,11 @@ def build(analysis: Analysis) -> StepModel | None:
     if len(rows) and gpu.ts[rows].min() == steps.start[lo]:
         # What the very first work waited for was before the modelled steps.
         times.hold[gpu.ts[rows].argmin()] = 0
-    events, host_covered = host_events(analysis, previous, start)
+    # A graph launch's own time is in the lead of the call that follows it.
+    is_graph = launches.text("kind").where(lambda k: k == "graph")[call_row]
+    held = np.bincount(work_call, minlength=len(call_row)) * is_graph
+    nodes = np.where(pred >= 0, held[np.maximum(pred, 0)], 0)
+    events, host_covered = host_events(analysis, previous, start, nodes)
     return StepModel(
         steps=hi - lo,
         first_step=lo,
