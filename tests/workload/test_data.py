@@ -187,3 +187,14 @@ def test_synthetic_only_when_asked_and_labelled() -> None:
     found = load_images("synthetic", 16)
     assert found.images.shape == (16, 3, 32, 32)
     assert "not photographs, not CIFAR-10" in found.name
+
+
+def test_a_folder_is_looked_into_for_the_archive(tmp_path: Path) -> None:
+    (tmp_path / "cifar-10-python.tar.gz").write_bytes(b"half")
+    with pytest.raises(WorkloadError, match=r"cifar-10-python\.tar\.gz is half-downloaded: 4 of"):
+        load_images(str(tmp_path))
+    (tmp_path / "cifar-10-python.tar.gz").unlink()
+    with pytest.raises(
+        WorkloadError, match=f"{tmp_path} holds no CIFAR-10 batch .* and no archive"
+    ):
+        load_images(str(tmp_path))

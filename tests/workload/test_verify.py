@@ -178,3 +178,14 @@ def test_a_folder_without_recordings(tmp_path: Path) -> None:
     done = CliRunner().invoke(command, arguments)
     assert done.exit_code == 2
     assert "holds no recording of a rung" in " ".join(done.output.split())
+
+
+def test_a_recording_that_is_none(tmp_path: Path) -> None:
+    (tmp_path / "rung_0.json.gz").write_text("junk")
+    file = tmp_path / "ladder.json"
+    file.write_text(json.dumps(ladder(r0=[2.0, 3.0], r1=[1.0, 2.0])))
+    arguments = ["--verify", "--ladder", str(file), "--traces", str(tmp_path)]
+    done = CliRunner().invoke(command, arguments)
+    assert done.exit_code == 3
+    assert "rung_0.json.gz" in done.output
+    assert not (tmp_path / "predictions.md").exists()

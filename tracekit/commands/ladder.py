@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-DONE, FAILED, INTERRUPTED = 0, 1, 130
+DONE, FAILED, UNREADABLE, INTERRUPTED = 0, 1, 3, 130
 RECORDINGS = Path("tests/fixtures/rungs")
 """Where a checkout keeps a recording of each rung."""
 
@@ -124,7 +124,8 @@ def verified(ladder: Path, traces: Path) -> None:
     except WorkloadError as wrong:
         raise click.UsageError(str(wrong)) from wrong
     except TraceError as damage:
-        raise click.ClickException(str(damage)) from damage
+        click.echo(f"Error: {damage}", err=True)
+        click.get_current_context().exit(UNREADABLE)
     click.echo(verify.text_table(rows), nl=False)
     target = ladder.with_name("predictions.md")
     try:

@@ -28,6 +28,8 @@ ARCHIVES = {
 
 PYTHON_BATCHES = tuple(f"data_batch_{number}" for number in range(1, 6))
 BINARY_BATCHES = tuple(f"data_batch_{number}.bin" for number in range(1, 6))
+ARCHIVE_NAMES = ("cifar-10-python.tar.gz", "cifar-10-binary.tar.gz")
+"""As published; looked for in a folder without unpacked batches."""
 IMAGES_A_BATCH = 10_000
 PIXELS = 3 * 32 * 32
 LARGEST_BATCH = 64 << 20
@@ -37,13 +39,24 @@ Images = npt.NDArray[np.uint8]
 
 
 def read_cifar10(path: Path) -> Images:
-    """The 50,000 training images as uint8 ``[N, 3, 32, 32]`` from an archive or its folder.
+    """The 50,000 training images as uint8 ``[N, 3, 32, 32]``.
+
+    ``path`` is an archive, the folder it lies in, or the folder of an unpacked one.
 
     Raises ``WorkloadError`` naming the file and the damage: half-downloaded, not the published
     archive, a missing or damaged batch.
     """
     if path.is_dir():
-        return from_folder(path)
+        inner = unpacked(path)
+        if inner is not None:
+            return from_folder(inner)
+        packed = [path / name for name in ARCHIVE_NAMES if (path / name).is_file()]
+        if not packed:
+            raise WorkloadError(
+                f"{path} holds no CIFAR-10 batch (data_batch_1 or data_batch_1.bin) and no archive "
+                f"({' or '.join(ARCHIVE_NAMES)})."
+            )
+        path = packed[0]
     try:
         check_archive(path)
         return from_archive(path)
@@ -92,13 +105,18 @@ def from_archive(path: Path) -> Images:
         return stack(batches())
 
 
-def from_folder(folder: Path) -> Images:
-    """Batches from an unpacked archive: the folder itself or the one that holds it."""
+def unpacked(folder: Path) -> Path | None:
+    """Where an unpacked archive's batches lie: the folder itself or one in it; None where none."""
     for inner in (folder, folder / "cifar-10-batches-py", folder / "cifar-10-batches-bin"):
         present = {file.name for file in inner.iterdir()} if inner.is_dir() else set()
         if present & {*PYTHON_BATCHES, *BINARY_BATCHES}:
-            break
-    names = batch_names(present, inner)
+            return inner
+    return None
+
+
+def from_folder(inner: Path) -> Images:
+    """The batches of an unpacked archive."""
+    names = batch_names({file.name for file in inner.iterdir()}, inner)
 
     def batches() -> Iterator[tuple[str, IO[bytes], int]]:
         for name in names:
