@@ -10,7 +10,7 @@ import pytest
 from tests.builders import TraceBuilder
 from tests.replay.programs import model, program
 from tracekit.analysis.analysis import Analysis
-from tracekit.replay import scalar, vector
+from tracekit.replay import engine, scalar, vector
 from tracekit.replay.conditions import Conditions
 from tracekit.replay.edits import Edits, Graphed
 from tracekit.replay.model import StepModel
@@ -72,3 +72,17 @@ def test_real_traces(path: Path) -> None:
     m = Analysis(read(path)).replay
     assert m is not None
     check(m)
+
+
+def test_a_stream_for_every_kernel() -> None:
+    """Many lanes of one kernel: the plain engine is the faster one, and takes its turn."""
+    b = TraceBuilder()
+    for _ in range(2):
+        with b.step():
+            for s in range(300):
+                b.call("aten::mul", kernel="A", gpu=30, host=5, stream=s)
+    m = model(b)
+    check(m)
+    changed = plan(m, Edits(), Conditions())
+    assert vector.lanes(m, changed) == 600
+    assert engine._engine(m, changed) is scalar.play

@@ -19,6 +19,8 @@ SETTLED_STEPS = 9
 """steps replayed at least, in whole rounds of the model; the first rounds only fill the pipeline"""
 WORK_A_RUN = 12
 """work between two waits or joins, on average, from which numpy is the faster engine"""
+WORK_A_LANE = 6
+"""the same for the part of it on one stream"""
 
 
 @dataclass(frozen=True)
@@ -75,6 +77,7 @@ def _engine(model: StepModel, changed: Plan) -> Engine:
     """The faster of the two engines for this model; they agree to the nanosecond."""
     runs = len(vector.first_calls(model, changed))
     many = len(changed.dur) >= WORK_A_RUN * runs
+    many = many and len(changed.dur) >= WORK_A_LANE * vector.lanes(model, changed)
     return vector.play if many and vector.fits(changed) else scalar.play
 
 

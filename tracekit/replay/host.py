@@ -8,6 +8,7 @@ the last call of any thread.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -41,13 +42,16 @@ def predecessors(analysis: Analysis, call_row: Ints, anchor: Ints) -> Ints:
     if len(threads) == 1:
         return np.arange(n) - 1
     pred = last.copy()
+    op_start, op_end, call_start, call_end = ops.ts, ops.end, launches.ts, launches.end
+    ops_of, calls_of = _rows_of(ops.ints("tid")), _rows_of(launches.ints("tid"))
+    mine_of = _rows_of(tid)
     for thread in threads.tolist():
-        mine = np.flatnonzero(tid == thread)
+        mine = mine_of(thread)
         own = np.concatenate(([-1], mine[:-1]))
-        busy_ops, busy_calls = ops.ints("tid") == thread, launches.ints("tid") == thread
+        busy_ops, busy_calls = ops_of(thread), calls_of(thread)
         busy = union(
-            np.concatenate([ops.ts[busy_ops], launches.ts[busy_calls]]),
-            np.concatenate([ops.end[busy_ops], launches.end[busy_calls]]),
+            np.concatenate([op_start[busy_ops], call_start[busy_calls]]),
+            np.concatenate([op_end[busy_ops], call_end[busy_calls]]),
         )
         other = last[mine]
         elsewhere = (other >= 0) & (tid[np.maximum(other, 0)] != thread)
@@ -59,17 +63,30 @@ def predecessors(analysis: Analysis, call_row: Ints, anchor: Ints) -> Ints:
     return pred
 
 
+def _rows_of(tid: Ints) -> Callable[[int], Ints]:
+    """A function that gives a thread's rows, in order: a trace may have a hundred thousand."""
+    order = np.argsort(tid, kind="stable")
+    ids = tid[order]
+
+    def rows(thread: int) -> Ints:
+        found: Ints = order[np.searchsorted(ids, thread) : np.searchsorted(ids, thread, "right")]
+        return found
+
+    return rows
+
+
 def end_silence(analysis: Analysis, marks: Ints, lo: Ints, hi: Ints) -> Ints:
     """Silent time of each lead [lo, hi) before the first mark in it: the end of the step before."""
     at = np.searchsorted(marks, lo, "right")
     mark = marks[np.minimum(at, len(marks) - 1)]
     crosses = (at < len(marks)) & (mark <= hi)
     until = np.where(crosses, mark, lo)
-    silence: Ints = until - lo - covered(_activity(analysis), lo, until)
+    silence: Ints = until - lo - covered(host_activity(analysis), lo, until)
     return silence
 
 
-def _activity(analysis: Analysis) -> Intervals:
+def host_activity(analysis: Analysis) -> Intervals:
+    """When any host thread was at a recorded op, call or Python frame."""
     tables = [analysis.trace.table(k) for k in ("ops", "launches", "python")]
     return union(np.concatenate([t.ts for t in tables]), np.concatenate([t.end for t in tables]))
 
@@ -81,4 +98,4 @@ def host_events(analysis: Analysis, lo: Ints, hi: Ints, nodes: Ints) -> tuple[Fl
     starts = np.sort(np.concatenate([t.ts for t in tables]))
     count = np.searchsorted(starts, hi, "left") - np.searchsorted(starts, lo, "left")
     events = np.maximum(count, 0) + NODE_EVENTS * nodes
-    return events.astype(np.float64), covered(_activity(analysis), lo, np.maximum(hi, lo))
+    return events.astype(np.float64), covered(host_activity(analysis), lo, np.maximum(hi, lo))

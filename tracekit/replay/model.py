@@ -21,9 +21,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tracekit.analysis.intervals import Intervals
 from tracekit.analysis.steps import Steps
 from tracekit.replay.device import device_times
-from tracekit.replay.host import end_silence, host_events, predecessors
+from tracekit.replay.host import end_silence, host_activity, host_events, predecessors
 from tracekit.trace.table import Bools, Floats, Ints
 
 if TYPE_CHECKING:
@@ -93,6 +94,8 @@ class StepModel:
     """per call: silent host time in its lead before the mark of its step, ns; 0 within a step"""
     host_covered: Ints
     """per call: how much of its lead recorded CPU events cover, ns"""
+    activity: Intervals
+    """when any host thread was at a recorded event"""
     streams: int
     notes: tuple[str, ...] = ()
 
@@ -194,6 +197,7 @@ def build(analysis: Analysis) -> StepModel | None:
         host_events=events,
         end_silence=end_silence(analysis, steps.mark_start[lo:hi], previous, start),
         host_covered=host_covered,
+        activity=host_activity(analysis),
         streams=streams.shape[1],
         notes=(
             (f"savings are replayed on {hi - lo} of {len(steps)} steps",)

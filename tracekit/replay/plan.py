@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tracekit.analysis.intervals import contains, covered, union
+from tracekit.analysis.intervals import Intervals, contains, covered, intersect, union
 from tracekit.replay.conditions import LONG_SILENCE_NS, Conditions
 from tracekit.replay.edits import Edits, Graphed
 from tracekit.replay.model import StepModel
@@ -78,16 +78,10 @@ def plan(model: StepModel, edits: Edits, conditions: Conditions) -> Plan:
             _graph(model, graph, alive, offset, gap, call, added, kept, conditions.graph_gap_ns)
         )
 
-    events, silence = _host_time(model, conditions)
-    share = np.ones(len(events))
     removed = np.concatenate(spans)
-    if len(removed):
-        away = union(removed[:, 0], removed[:, 1])
-        gone_ns = covered(away, model.call_anchor, model.call_start)
-        share = np.clip(1.0 - gone_ns / np.maximum(model.call_lead, 1), 0.0, 1.0)
-    lead = (events + silence) * share
-    # A graph of the whole step takes the place of all its dispatch, not of a long silence in it.
-    lead = np.where(kept, silence, lead)
+    events, silence = _host_time(model, conditions, union(removed[:, 0], removed[:, 1]))
+    # A graph of the whole step takes the place of what leads up to it, not of a long silence there.
+    lead = np.where(kept, silence, events + silence)
     tail = float(model.tail_ns)
     long = tail > LONG_SILENCE_NS
     whole = any(g.whole_step for g in edits.graphs)
@@ -118,22 +112,28 @@ def _inside(at: Ints, spans: Ints) -> Bools:
     return contains(union(spans[:, 1], spans[:, 2]), at)
 
 
-def _host_time(model: StepModel, conditions: Conditions) -> tuple[Floats, Floats]:
-    """[calls] host time before each call under the conditions: at and between recorded events, and
-    in long silence."""
-    silence = np.maximum(model.call_lead - model.host_covered, 0)
-    silence = np.where(silence > LONG_SILENCE_NS, silence, 0).astype(np.float64)
-    at_events = model.call_lead - silence
+def _host_time(model: StepModel, conditions: Conditions, away: Intervals) -> tuple[Floats, Floats]:
+    """[calls] host time before each call under the conditions and without what is `away`: at and
+    between recorded events, and in long silence."""
+    none = np.zeros(len(model.call_row))
     if not conditions.host:
-        return np.zeros(len(silence)), np.zeros(len(silence))
-    end = np.where(model.end_silence > LONG_SILENCE_NS, model.end_silence, 0)
+        return none, none
+    silence = np.maximum(model.call_lead - model.host_covered, 0)
+    long = silence > LONG_SILENCE_NS
+    silence = np.where(long, silence, 0).astype(np.float64)
+    at_events = model.call_lead - silence
+    gone = covered(away, model.call_anchor, model.call_start).astype(np.float64)
+    busy = covered(intersect(away, model.activity), model.call_anchor, model.call_start)
+    gone_silent = np.where(long, gone - busy, 0.0)
+    left = 1.0 - (gone - gone_silent) / np.maximum(at_events, 1.0)
+    silence = silence - gone_silent
     if not conditions.end_silence:
-        silence = np.maximum(silence - end, 0)
+        silence -= np.where(model.end_silence > LONG_SILENCE_NS, model.end_silence, 0)
     if not conditions.long_silence:
-        silence = np.zeros(len(silence))
+        silence = none
     cost = model.host_events * conditions.event_cost_ns
     at_events = at_events - np.minimum(cost, conditions.covered_limit * at_events)
-    return at_events, silence
+    return at_events * np.clip(left, 0.0, 1.0), np.maximum(silence, 0.0)
 
 
 def _graph(
@@ -148,12 +148,15 @@ def _graph(
     between: int,
 ) -> Ints:
     """Hang the rows of each step on their first call; returns the host spans that go away, and
-    marks in `emptied` the calls before which a graph of the whole step leaves no dispatch."""
-    chosen = np.isin(model.work_row, graph.gpu_rows) & alive
+    marks in `emptied` the calls up to its launch, where a graph of the whole step leaves no
+    dispatch."""
+    # Dispatch of work that another edit removes goes as well: the graph is launched without it.
+    chosen = np.isin(model.work_row, graph.gpu_rows)
     spans: list[tuple[int, int]] = []
     for step in np.unique(model.call_step[model.work_call[chosen]]).tolist():
         works = np.flatnonzero(chosen & (model.call_step[model.work_call] == step))
         calls = np.unique(model.work_call[works])
+        works = works[alive[works]]
         kept = np.ones(len(model.call_row), bool)
         kept[calls] = False
         first, last = int(calls[0]), int(calls[-1])
@@ -163,11 +166,13 @@ def _graph(
             at = int(model.call_start[other] + model.call_dur[other])
         spans.append((at, int(model.call_start[last] + model.call_dur[last])))
         if graph.whole_step:
-            emptied[model.call_step == step] = True
+            leading = np.flatnonzero(model.call_step == step)
+            emptied[leading[leading <= first]] = True
         call[works] = first
         offset[works] = int(np.median(model.work_offset))
         gap[works] = np.minimum(between, np.maximum(gap[works], between * (gap[works] >= 0)))
-        added[first] += GRAPH_LAUNCH_NS + GRAPH_NODE_NS * len(works)
+        if len(works):
+            added[first] += GRAPH_LAUNCH_NS + GRAPH_NODE_NS * len(works)
     return np.array(spans, np.int64).reshape(-1, 2)
 
 

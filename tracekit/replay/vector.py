@@ -66,6 +66,12 @@ def first_calls(model: StepModel, plan: Plan) -> Ints:
     )
 
 
+def lanes(model: StepModel, plan: Plan) -> int:
+    """How many lanes all runs have together."""
+    run = np.searchsorted(first_calls(model, plan), plan.call[plan.alive], "right")
+    return len(np.unique(run * model.streams + model.work_stream[plan.alive]))
+
+
 def fits(plan: Plan) -> bool:
     """Whether no work waits for work of the same launch on another stream: such a graph's streams
     cannot be replayed one after the other."""
