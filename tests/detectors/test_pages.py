@@ -19,8 +19,7 @@ SECTIONS = [
     "False positives",
     "References",
 ]
-# A heading stands at the margin by itself: "## Fix", or "Fix" above an indented body.
-_HEADING = re.compile(rf"^(?:## )?({'|'.join(SECTIONS)})$", re.MULTILINE)
+_HEADING = re.compile(rf"^## ({'|'.join(SECTIONS)})$", re.MULTILINE)
 
 every_detector = pytest.mark.parametrize("module", modules(), ids=lambda m: m.CODE)
 

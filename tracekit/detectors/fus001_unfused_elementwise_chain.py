@@ -1,41 +1,41 @@
 """FUS001 unfused-elementwise-chain: elementwise ops that each go through memory.
 
-What it detects
-    Three or more elementwise, cast or reducing kernels, of different ops, that run back to back on
-    one stream with nothing between, each fed by one before it (by the recorded shapes). Where there
-    is such a chain, chains of two count too: one torch.compile takes all of them.
+## What it detects
+Three or more elementwise, cast or reducing kernels, of different ops, that run back to back on
+one stream with nothing between, each fed by one before it (by the recorded shapes). Where there
+is such a chain, chains of two count too: one torch.compile takes all of them.
 
-Why it matters
-    Each kernel reads its inputs from memory and writes its output back for the next to read. One
-    fused kernel reads the chain's inputs once and writes its result once, and one launch takes
-    the place of several.
+## Why it matters
+Each kernel reads its inputs from memory and writes its output back for the next to read. One
+fused kernel reads the chain's inputs once and writes its result once, and one launch takes
+the place of several.
 
-How it is measured
-    Bytes from the recorded shapes, element types and strides: what the chain's kernels move
-    against what one kernel must move (inputs once, last output once). Which inputs are one
-    tensor is not recorded, so of those that could have been read or made before, half are taken
-    to be in registers (range: all of them, or none and every intermediate kept for the backward
-    pass). The fused kernel's time is those bytes over 80 % of the device's copy bandwidth, or
-    over the best bandwidth reached in the chain where that is more or the device is unknown, and
-    never less than the shortest kernel of the chain. The price is the replayed step with the
-    first kernel of each chain of that duration and the others gone, with their launches and their
-    ops' host time: one price for all chains, as one fix serves them.
+## How it is measured
+Bytes from the recorded shapes, element types and strides: what the chain's kernels move
+against what one kernel must move (inputs once, last output once). Which inputs are one
+tensor is not recorded, so of those that could have been read or made before, half are taken
+to be in registers (range: all of them, or none and every intermediate kept for the backward
+pass). The fused kernel's time is those bytes over 80 % of the device's copy bandwidth, or
+over the best bandwidth reached in the chain where that is more or the device is unknown, and
+never less than the shortest kernel of the chain. The price is the replayed step with the
+first kernel of each chain of that duration and the others gone, with their launches and their
+ops' host time: one price for all chains, as one fix serves them.
 
-Example
+## Example
     pow, mean, add, rsqrt, mul, mul: an RMSNorm by hand, six kernels; fused, one.
 
-Fix
-    torch.compile the function, or call the fused op where torch has it.
+## Fix
+torch.compile the function, or call the fused op where torch has it.
 
-False positives
-    Kernels that Inductor generated, foreach and optimizer kernels, and the parts of one op are not
-    counted. A full reduction ends a chain. Kernels of different sizes, or with another kernel or
-    a wait between, are not joined. Without shapes, or inside a graph replay, the answer is
-    undetermined.
+## False positives
+Kernels that Inductor generated, foreach and optimizer kernels, and the parts of one op are not
+counted. A full reduction ends a chain. Kernels of different sizes, or with another kernel or
+a wait between, are not joined. Without shapes, or inside a graph replay, the answer is
+undetermined.
 
-References
-    https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html (fuse pointwise ops)
-    https://docs.pytorch.org/docs/stable/torch.compiler.html
+## References
+https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html (fuse pointwise ops)
+https://docs.pytorch.org/docs/stable/torch.compiler.html
 """
 
 from __future__ import annotations

@@ -1,43 +1,43 @@
 """FUS002 unfused-optimizer: the optimizer's arithmetic goes through memory op by op.
 
-What it detects
-    An Adam, AdamW or SGD step that runs as a sequence of elementwise kernels: one sequence for
-    each parameter (foreach=False), or one for lists of parameters (foreach, torch's default),
-    where torch has one fused kernel.
+## What it detects
+An Adam, AdamW or SGD step that runs as a sequence of elementwise kernels: one sequence for
+each parameter (foreach=False), or one for lists of parameters (foreach, torch's default),
+where torch has one fused kernel.
 
-Why it matters
-    Foreach AdamW reads and writes 21 tensors for each parameter where one pass needs 7, and its
-    host work (lists, step counters, bias corrections, a dozen calls) takes several milliseconds
-    for a few hundred parameters. The loop adds some twelve launches for each parameter.
+## Why it matters
+Foreach AdamW reads and writes 21 tensors for each parameter where one pass needs 7, and its
+host work (lists, step counters, bias corrections, a dozen calls) takes several milliseconds
+for a few hundred parameters. The loop adds some twelve launches for each parameter.
 
-How it is measured
-    Inside `Optimizer.step#` marks the known sequences of ops are searched for (weight decay,
-    moments, denominator, update). Work of the mark that is no part of one (a parameter average
-    or clipping run by a hook) is not the optimizer's and stays. The fused kernel's time is the
-    recorded kernels' time scaled by tensors moved, 7 of 21 for AdamW, times 1.1; for a loop
-    with recorded shapes it is the bytes of one pass over 59 % of the device's copy bandwidth if
-    that is less. The price is the replayed step with one kernel of that time in place of all,
-    and with the host time of the sequence but for that of a fused call.
+## How it is measured
+Inside `Optimizer.step#` marks the known sequences of ops are searched for (weight decay,
+moments, denominator, update). Work of the mark that is no part of one (a parameter average
+or clipping run by a hook) is not the optimizer's and stays. The fused kernel's time is the
+recorded kernels' time scaled by tensors moved, 7 of 21 for AdamW, times 1.1; for a loop
+with recorded shapes it is the bytes of one pass over 59 % of the device's copy bandwidth if
+that is less. The price is the replayed step with one kernel of that time in place of all,
+and with the host time of the sequence but for that of a fused call.
 
-    The two factors come from two H200 recordings of one model with 364 parameters (foreach and
-    fused AdamW): 1,255 us of kernels became 460 us (1,255 x 7/21 x 1.1), which is 59 % of copy
-    bandwidth; from the step counters to the last call 7 to 12 ms of host time became 1.08 ms, 3 us
-    for each parameter or 2.4 times what one foreach call takes with the Python before it.
+The two factors come from two H200 recordings of one model with 364 parameters (foreach and
+fused AdamW): 1,255 us of kernels became 460 us (1,255 x 7/21 x 1.1), which is 59 % of copy
+bandwidth; from the step counters to the last call 7 to 12 ms of host time became 1.08 ms, 3 us
+for each parameter or 2.4 times what one foreach call takes with the Python before it.
 
-Example
+## Example
     AdamW of 41 M parameters: 44 kernels, 1.26 ms of GPU time and 9 ms of host time a step.
 
-Fix
-    torch.optim.AdamW(params, lr=lr, fused=True)
+## Fix
+torch.optim.AdamW(params, lr=lr, fused=True)
 
-False positives
-    A fused step, a compiled one and a graph replay have no such sequence. SGD without momentum
-    is one pass already in its foreach form. Where the GPU is busy the host time is worth
-    nothing, and the price says so. Reports exist of fused being slower on some GPUs: the low end
-    assumes that the GPU gains nothing.
+## False positives
+A fused step, a compiled one and a graph replay have no such sequence. SGD without momentum
+is one pass already in its foreach form. Where the GPU is busy the host time is worth
+nothing, and the price says so. Reports exist of fused being slower on some GPUs: the low end
+assumes that the GPU gains nothing.
 
-References
-    https://docs.pytorch.org/docs/stable/optim.html (for-loop, foreach, fused)
+## References
+https://docs.pytorch.org/docs/stable/optim.html (for-loop, foreach, fused)
 """
 
 from __future__ import annotations

@@ -1,38 +1,38 @@
 """FUS003 many-small-reductions: many tensors reduced to a number each, one kernel at a time.
 
-What it detects
-    A loop over tensors that sums them, takes their norms or looks for their largest element one
-    by one: at least `min_run` full reductions (sum, mean, norm, max, any, ...) in a row, between
-    which there is only what belongs to them: an elementwise op that makes the input
-    (`g.abs().max()`), arithmetic on single numbers, stacking them, a number read on the host.
+## What it detects
+A loop over tensors that sums them, takes their norms or looks for their largest element one
+by one: at least `min_run` full reductions (sum, mean, norm, max, any, ...) in a row, between
+which there is only what belongs to them: an elementwise op that makes the input
+(`g.abs().max()`), arithmetic on single numbers, stacking them, a number read on the host.
 
-Why it matters
-    Each one costs a launch or two, some microseconds of Python, and kernels that end before they
-    fill the GPU. Thousands of them took 20 ms where one multi-tensor kernel took 30 us. Reading
-    each number on the host adds a wait for each.
+## Why it matters
+Each one costs a launch or two, some microseconds of Python, and kernels that end before they
+fill the GPU. Thousands of them took 20 ms where one multi-tensor kernel took 30 us. Reading
+each number on the host adds a wait for each.
 
-How it is measured
-    By the recorded shapes: the reduction leaves one number. All kernels of a run become one that
-    reads the tensors once at half of the device's copy bandwidth (what `torch._foreach_norm`
-    reached on 364 gradients, 41 M elements, in an H200 recording); on an unknown device they keep
-    their GPU time. The host time from the first to the last op of the run goes
-    but for that of one call (3.5 us a tensor for foreach norms in the same recording, 1 us to
-    stack tensors otherwise), and so do the waits for the numbers but for one. Pauses
-    longer than `max_pause_ns` between two ops of a run stay, for they may be other work.
+## How it is measured
+By the recorded shapes: the reduction leaves one number. All kernels of a run become one that
+reads the tensors once at half of the device's copy bandwidth (what `torch._foreach_norm`
+reached on 364 gradients, 41 M elements, in an H200 recording); on an unknown device they keep
+their GPU time. The host time from the first to the last op of the run goes
+but for that of one call (3.5 us a tensor for foreach norms in the same recording, 1 us to
+stack tensors otherwise), and so do the waits for the numbers but for one. Pauses
+longer than `max_pause_ns` between two ops of a run stay, for they may be other work.
 
-Example
+## Example
     float(p.grad.norm()) for 74 parameters: 74 norms, 74 copies to the host, 74 waits.
 
-Fix
-    One multi-tensor call: torch.nn.utils.get_total_norm(grads), torch._foreach_norm(grads).
+## Fix
+One multi-tensor call: torch.nn.utils.get_total_norm(grads), torch._foreach_norm(grads).
 
-False positives
-    Bias gradients are sums of the backward pass, between its other work, and cannot be put
-    together; so are reductions in a forward pass. Reductions over some dimensions only, and large
-    tensors that keep the GPU busy, are not counted. Without shapes the answer is undetermined.
+## False positives
+Bias gradients are sums of the backward pass, between its other work, and cannot be put
+together; so are reductions in a forward pass. Reductions over some dimensions only, and large
+tensors that keep the GPU busy, are not counted. Without shapes the answer is undetermined.
 
-References
-    https://docs.pytorch.org/docs/stable/generated/torch.nn.utils.get_total_norm.html
+## References
+https://docs.pytorch.org/docs/stable/generated/torch.nn.utils.get_total_norm.html
 """
 
 from __future__ import annotations

@@ -1,47 +1,47 @@
 """LAY001 layout-transpose: tensors converted between NCHW and NHWC around convolutions.
 
-What it detects
-    Two faults that differ in their fix. (1) Conversion kernels that the convolution library
-    launches itself: cuDNN's nchwToNhwcKernel / nhwcToNchwKernel, MIOpen's batched_transpose_* and
-    transpose_NCHW2CNHW: the model keeps its tensors in NCHW, the tensor-core kernels want NHWC.
-    (2) Hidden copies of a model that is already channels-last: inside
-    aten::convolution_backward, `aten::contiguous > aten::clone > aten::copy_` and
-    `aten::to > aten::_to_copy > aten::copy_` move the gradient or the saved input from NCHW to
-    NHWC, because an op before it (GroupNorm, a slice, a custom function) returned NCHW.
+## What it detects
+Two faults that differ in their fix. (1) Conversion kernels that the convolution library
+launches itself: cuDNN's nchwToNhwcKernel / nhwcToNchwKernel, MIOpen's batched_transpose_* and
+transpose_NCHW2CNHW: the model keeps its tensors in NCHW, the tensor-core kernels want NHWC.
+(2) Hidden copies of a model that is already channels-last: inside
+aten::convolution_backward, `aten::contiguous > aten::clone > aten::copy_` and
+`aten::to > aten::_to_copy > aten::copy_` move the gradient or the saved input from NCHW to
+NHWC, because an op before it (GroupNorm, a slice, a custom function) returned NCHW.
 
-Why it matters
-    A conversion reads and writes the whole activation and computes nothing. cuDNN's kernels run
-    near memory bandwidth; ATen's strided copy reaches about a fifth of it.
+## Why it matters
+A conversion reads and writes the whole activation and computes nothing. cuDNN's kernels run
+near memory bandwidth; ATen's strided copy reaches about a fifth of it.
 
-How it is measured
-    By the kernel's class: the libraries' own kernel names, and copies whose recorded strides go
-    from one memory format to the other (inside aten::convolution_backward the chain decides where
-    strides were not recorded). In graph replays, which have no ops, a strided copy that runs
-    directly before a dgrad or wgrad kernel counts, with less confidence (checked on one model
-    recorded both ways: 71 of the 77 copies whose strides were recorded are found by order, 3.10 of
-    3.35 ms); there the best estimate keeps the copies at memory bandwidth. The price is the
-    replayed step without the kernels, and what the fix brings back is kept in it: where the
-    model normalises with GroupNorm or InstanceNorm, which return NCHW, channels_last brings about
-    as much as it removes (measured on an H200: layout kernels 5.4 -> 0 ms a step, copies, pointwise
-    and reductions +7 ms), so the best estimate is no gain; with BatchNorm the conversions go, and
-    norm kernels far below memory bandwidth in NCHW run at a share of it in NHWC.
+## How it is measured
+By the kernel's class: the libraries' own kernel names, and copies whose recorded strides go
+from one memory format to the other (inside aten::convolution_backward the chain decides where
+strides were not recorded). In graph replays, which have no ops, a strided copy that runs
+directly before a dgrad or wgrad kernel counts, with less confidence (checked on one model
+recorded both ways: 71 of the 77 copies whose strides were recorded are found by order, 3.10 of
+3.35 ms); there the best estimate keeps the copies at memory bandwidth. The price is the
+replayed step without the kernels, and what the fix brings back is kept in it: where the
+model normalises with GroupNorm or InstanceNorm, which return NCHW, channels_last brings about
+as much as it removes (measured on an H200: layout kernels 5.4 -> 0 ms a step, copies, pointwise
+and reductions +7 ms), so the best estimate is no gain; with BatchNorm the conversions go, and
+norm kernels far below memory bandwidth in NCHW run at a share of it in NHWC.
 
-Example
+## Example
     165 nchwToNhwc and 331 nhwcToNchw kernels a step, 5.4 ms of 26 ms of GPU time.
 
-Fix
-    model = model.to(memory_format=torch.channels_last), and the batch likewise. For hidden
-    copies: a norm that keeps the memory format (an NHWC GroupNorm kernel), no op that returns NCHW
-    between two convolutions.
+## Fix
+model = model.to(memory_format=torch.channels_last), and the batch likewise. For hidden
+copies: a norm that keeps the memory format (an NHWC GroupNorm kernel), no op that returns NCHW
+between two convolutions.
 
-False positives
-    Below 1 % of GPU time nothing is said. fp32 on GPUs before sm_80 is often slower in NHWC: low
-    confidence. Conv1d has no channels_last: the fix differs. A Triton or fbgemm kernel that is
-    named transpose or permute is computing, and is never counted.
+## False positives
+Below 1 % of GPU time nothing is said. fp32 on GPUs before sm_80 is often slower in NHWC: low
+confidence. Conv1d has no channels_last: the fix differs. A Triton or fbgemm kernel that is
+named transpose or permute is computing, and is never counted.
 
-References
-    https://docs.pytorch.org/tutorials/intermediate/memory_format_tutorial.html
-    https://docs.nvidia.com/deeplearning/performance/dl-performance-convolutional/index.html
+## References
+https://docs.pytorch.org/tutorials/intermediate/memory_format_tutorial.html
+https://docs.nvidia.com/deeplearning/performance/dl-performance-convolutional/index.html
 """
 
 from __future__ import annotations

@@ -1,40 +1,40 @@
 """NRM001 norm-far-below-bandwidth: normalisation kernels that take several times what their bytes
 need.
 
-What it detects
-    Batch, group, layer and RMS norms (forward and backward) whose kernels take more than
-    `slow_factor` times as long as moving their tensors would at the device's copy bandwidth.
+## What it detects
+Batch, group, layer and RMS norms (forward and backward) whose kernels take more than
+`slow_factor` times as long as moving their tensors would at the device's copy bandwidth.
 
-Why it matters
-    A norm computes next to nothing: reading and writing its activation is all it has to do. The
-    kernels for NCHW give each channel to one block, which leaves most of the GPU idle where
-    channels are few and pixels are many. On an H200 the gain of channels_last for a stack of
-    convolutions with BatchNorm was 64 % where the transposes were 16 % of the GPU's time, because
-    batch_norm_backward ran far below memory bandwidth in NCHW.
+## Why it matters
+A norm computes next to nothing: reading and writing its activation is all it has to do. The
+kernels for NCHW give each channel to one block, which leaves most of the GPU idle where
+channels are few and pixels are many. On an H200 the gain of channels_last for a stack of
+convolutions with BatchNorm was 64 % where the transposes were 16 % of the GPU's time, because
+batch_norm_backward ran far below memory bandwidth in NCHW.
 
-How it is measured
-    Bytes from the recorded shape and type of the activation: a batch or group norm goes over it 3
-    times forward, a layer or RMS norm twice, all 5 times backward; plus 4 us for each kernel, which
-    no kernel is shorter than. The price is the replayed step with these kernels at
-    `good_efficiency` of the copy bandwidth. LAY001 prices NCHW batch norms the same way as part of
-    its own fix; where both report, the same milliseconds are meant, and the combined saving counts
-    them once.
+## How it is measured
+Bytes from the recorded shape and type of the activation: a batch or group norm goes over it 3
+times forward, a layer or RMS norm twice, all 5 times backward; plus 4 us for each kernel, which
+no kernel is shorter than. The price is the replayed step with these kernels at
+`good_efficiency` of the copy bandwidth. LAY001 prices NCHW batch norms the same way as part of
+its own fix; where both report, the same milliseconds are meant, and the combined saving counts
+them once.
 
-Example
+## Example
     12 x native_batch_norm_backward of [10, 64, 56, 56] in bf16: 86 us each, 8 us at bandwidth.
 
-Fix
-    For batch norm in NCHW: channels_last. For others: a fused norm, or torch.compile.
+## Fix
+For batch norm in NCHW: channels_last. For others: a fused norm, or torch.compile.
 
-False positives
-    Small norms take a few microseconds whatever they do: the 4 us for each kernel keep them out.
-    A norm that is slow by less than the factor has kernels of its own making that go over the
-    tensor more often. An unknown device, shapes that were not recorded, and norms that
-    Inductor fused into other kernels cannot be judged.
+## False positives
+Small norms take a few microseconds whatever they do: the 4 us for each kernel keep them out.
+A norm that is slow by less than the factor has kernels of its own making that go over the
+tensor more often. An unknown device, shapes that were not recorded, and norms that
+Inductor fused into other kernels cannot be judged.
 
-References
-    https://docs.pytorch.org/tutorials/intermediate/memory_format_tutorial.html
-    https://docs.nvidia.com/deeplearning/performance/dl-performance-memory-limited/index.html
+## References
+https://docs.pytorch.org/tutorials/intermediate/memory_format_tutorial.html
+https://docs.nvidia.com/deeplearning/performance/dl-performance-memory-limited/index.html
 """
 
 from __future__ import annotations
