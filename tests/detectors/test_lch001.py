@@ -1,4 +1,4 @@
-"""LCH001: a launch-bound step is found and priced; busy GPUs and graph replays are not fooled with."""
+"""LCH001: a launch-bound step is found and priced; busy GPUs and graph replays fool nobody."""
 
 from __future__ import annotations
 
