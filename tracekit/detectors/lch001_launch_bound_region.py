@@ -171,8 +171,8 @@ def _draft(analysis: Analysis, starved: list[str], rows: Ints, starving: Bools) 
         name=NAME,
         title=f"The GPU waits for launches ({region})",
         insight=(
-            f"As recorded the GPU waits for launches {percent:.0f} % of the step: the host launches a "
-            f"kernel every {apart:.0f} us, and a kernel runs {runs:.0f} us (medians)."
+            f"As recorded the GPU waits for launches {percent:.0f} % of the step: the host "
+            f"launches a kernel every {apart:.0f} us, and a kernel runs {runs:.0f} us (medians)."
         ),
         action=(
             "Launch the whole step as one CUDA graph."
