@@ -23,6 +23,8 @@ from tracekit.profiler.plan import Options
 from tracekit.profiler.session import profile
 
 EVIL = ["train.py", 'say "hi"', "C:\\data\\new", "naïve Ünïcode 日本", "tab\tnewline\n", "\udcff"]
+SHOWN = [*EVIL[:-1], r"\udcff"]
+"""A byte that is not UTF-8 stands as text: strict readers refuse it as a lone surrogate."""
 
 
 def manifest(**changed: Any) -> Manifest:
@@ -50,7 +52,7 @@ def kineto(events: int = 1, name: str = "op") -> str:
 
 def test_any_command_line_survives_in_the_file_and_beside_it(tmp_path: Path) -> None:
     trace = write(tmp_path / "t.json.gz", kineto())
-    assert trace["tracekit"]["command"] == EVIL
+    assert trace["tracekit"]["command"] == SHOWN
     assert json.loads((tmp_path / "manifest.json").read_text()) == trace["tracekit"]
     assert list(trace) == ["tracekit", "schemaVersion", "traceEvents", "traceName"]
     assert trace["traceName"] == "t.json.gz"
@@ -65,7 +67,7 @@ def test_the_real_profiler_with_an_evil_command_line(
             p.step()
     assert p.recording is not None
     trace = load(p.recording.destination.trace)
-    assert trace["tracekit"]["command"] == EVIL
+    assert trace["tracekit"]["command"] == SHOWN
     assert trace["traceName"] == "a 'quoted\" name.json"
 
 
@@ -149,7 +151,49 @@ def test_a_directory_without_permission_is_refused_up_front(tmp_path: Path) -> N
     ],
 )
 def test_names(out: str, rank: Rank, trace: str, beside: str) -> None:
-    assert resolve(out, rank) == Destination(Path(trace), Path(beside))
+    destination = resolve(out, rank)
+    assert destination == Destination(Path(trace).absolute(), Path(beside).absolute())
+    assert destination.shown == trace
+
+
+@pytest.mark.parametrize("out", ["", "trace.json.zst", "trace.gz"])
+def test_a_file_of_another_kind_is_refused(out: str) -> None:
+    with pytest.raises(RecordError) as refused:
+        resolve(out, Rank(0, 1))
+    assert refused.value.usage
+
+
+@pytest.mark.parametrize("name", ["x" * 250 + ".json.gz", "taken.json"])
+def test_a_name_that_cannot_be_written_is_refused_up_front(tmp_path: Path, name: str) -> None:
+    (tmp_path / "taken.manifest.json").mkdir()
+    with pytest.raises(RecordError, match=r"cannot write to .*(name too long|is a directory)"):
+        prepare(resolve(tmp_path / name, Rank(0, 1)))
+
+
+@pytest.mark.parametrize("folder", ["back\\slash", 'quo"te\\\n', "naïve", "\udcff"])
+def test_the_real_profiler_into_a_folder_with_an_evil_name(tmp_path: Path, folder: str) -> None:
+    with profile(tmp_path / folder, wait=0, measure=1, steps=1, quiet=True) as p:
+        for _ in range(3):
+            p.step()
+    assert sorted(f.name for f in (tmp_path / folder).iterdir()) == [
+        "manifest.json",
+        "trace.json.gz",
+    ]
+    assert load(tmp_path / folder / "trace.json.gz")["traceName"] == "trace.json.gz"
+
+
+def test_a_profiler_that_leaves_no_file_at_all(tmp_path: Path) -> None:
+    destination = resolve(tmp_path, Rank(0, 1))
+    with pytest.raises(RecordError, match="is the disk full"):
+        export.write(destination, manifest(), lambda _: None)
+
+
+def test_an_output_folder_that_the_program_removed_is_made_again(tmp_path: Path) -> None:
+    with profile(tmp_path / "out", wait=0, measure=1, steps=1, quiet=True) as p:
+        (tmp_path / "out").rmdir()
+        for _ in range(3):
+            p.step()
+    assert (tmp_path / "out" / "trace.json.gz").is_file()
 
 
 def test_a_rank_writes_its_own_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -96,6 +97,44 @@ def test_an_exception_is_shown_as_python_shows_it(
     assert "ValueError" in trace["tracekit"]["incomplete_why"]
 
 
+def test_a_hook_of_the_script_sees_its_own_frames_only(
+    tmp_path: Path, record_script: Record, capsys: pytest.CaptureFixture[str], monkeypatch: Any
+) -> None:
+    monkeypatch.setattr(sys, "excepthook", sys.excepthook)
+    hook = "import sys\nsys.excepthook = lambda *a: sys.__excepthook__(*a)\n1 / 0\n"
+    record_script(hook)
+    shown = capsys.readouterr().err
+    assert str(tmp_path / "train.py") in shown
+    assert "tracekit/profiler" not in shown
+
+
+@pytest.mark.parametrize(
+    ("body", "end"), [("import nothing_of_that_name", "ModuleNotFoundError"),
+                      ("raise SystemExit(2)", "exit status 2")],
+)  # fmt: skip
+def test_a_script_that_ends_before_its_first_step(
+    record_script: Record, body: str, end: str
+) -> None:
+    trouble = record_script(body).trouble
+    assert trouble == (
+        f"nothing was recorded: the program ended with {end} before its first optimizer step"
+    )
+
+
+def test_a_script_that_changes_its_working_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text(
+        TRAIN + "import os\nos.mkdir('run')\nos.chdir('run')\ntrain(9)\n"
+    )
+    outcome = profile_script(load_script("train.py"), [], out="out", plan=SMALL)
+    assert outcome.trouble is None
+    assert (tmp_path / "out" / "trace.json.gz").is_file()
+    assert outcome.recording is not None
+    assert str(tmp_path / "out" / "trace.json.gz") in str(outcome.recording)
+
+
 def test_ctrl_c_inside_the_script(tmp_path: Path, record_script: Record) -> None:
     outcome = record_script(TRAIN + "train(7)\nraise KeyboardInterrupt\n")
     assert outcome.status == 130
@@ -125,7 +164,7 @@ def test_a_real_ctrl_c(tmp_path: Path) -> None:
 
 
 def test_a_script_that_never_steps(record_script: Record, tmp_path: Path) -> None:
-    outcome = record_script("print('done')")
+    outcome = record_script("import torch; print('done')")
     assert (outcome.status, outcome.recording) == (0, None)
     assert outcome.trouble is not None
     assert "made no optimizer step" in outcome.trouble
@@ -181,6 +220,10 @@ def test_a_script_that_is_not_there(tmp_path: Path) -> None:
         load_script(str(tmp_path / "nowhere.py"))
     with pytest.raises(RecordError, match="is a directory"):
         load_script(str(tmp_path))
+    with pytest.raises(RecordError, match="name too long"):
+        load_script("x" * 300)
+    with pytest.raises(RecordError, match="name of the script is empty"):
+        load_script("")
 
 
 LOADER = """

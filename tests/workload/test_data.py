@@ -149,6 +149,39 @@ def test_an_empty_folder_and_no_folder(tmp_path: Path) -> None:
         load_images(str(tmp_path / "missing"))
 
 
+def test_a_path_that_is_neither_file_nor_folder(tmp_path: Path) -> None:
+    for name in ("pipe", "pipe.npy"):
+        os.mkfifo(tmp_path / name)
+        with pytest.raises(WorkloadError, match="neither a file nor a folder"):
+            load_images(str(tmp_path / name))
+    with pytest.raises(WorkloadError, match="too long"):
+        load_images("x" * 300)
+
+
+def test_batches_that_are_no_files(tmp_path: Path) -> None:
+    for number, make in enumerate((os.mkfifo, os.mkdir, lambda p: p.symlink_to("nowhere"))):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        for batch in range(1, 6):
+            make(folder / f"data_batch_{batch}")
+        with pytest.raises(WorkloadError, match="holds no CIFAR-10 batch"):
+            load_images(str(folder))
+
+
+def test_a_numpy_file_that_promises_more_than_it_has(tmp_path: Path) -> None:
+    file = tmp_path / "images.npy"
+    np.save(file, np.zeros((1, 3, 32, 32), np.uint8))
+    for claim in (b"(9999999, 3, 32, 32), }      ", b"(9999999999999, 3, 32, 32), }"):
+        start = file.read_bytes().replace(b"(1, 3, 32, 32), }            "[: len(claim)], claim)
+        (tmp_path / "claim.npy").write_bytes(start)
+        with pytest.raises(WorkloadError, match="cannot be read as a NumPy file"):
+            load_images(str(tmp_path / "claim.npy"))
+    np.savez(tmp_path / "two.npz", a=np.zeros(1))
+    (tmp_path / "two.npz").rename(tmp_path / "two.npy")
+    with pytest.raises(WorkloadError, match="not one array"):
+        load_images(str(tmp_path / "two.npy"))
+
+
 def test_numpy_files(tmp_path: Path) -> None:
     images = pixels().reshape(-1, 3, 32, 32)
     np.save(tmp_path / "images.npy", images)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import pickle
 import struct
 import zlib
 from pathlib import Path
@@ -12,9 +15,11 @@ from click.testing import CliRunner
 
 from tests.workload.small import images
 from tracekit.commands.sample import command
-from tracekit.workload.checkpoint import save_checkpoint
+from tracekit.workload.checkpoint import read_checkpoint, save_checkpoint
+from tracekit.workload.errors import WorkloadError
 from tracekit.workload.rungs import rung
 from tracekit.workload.sample import grid, png, sample_checkpoint
+from tracekit.workload.train import main as train
 from tracekit.workload.train_step import build
 
 
@@ -70,6 +75,41 @@ def test_the_command_writes_a_picture(checkpoint: Path, tmp_path: Path) -> None:
     done = CliRunner().invoke(command, [*arguments, "--device", "cpu"])
     assert done.exit_code == 0, done.output
     assert decoded(target.read_bytes()).shape == (64, 96, 3)
+
+
+def test_training_keeps_a_checkpoint_even_where_warming_up_took_every_step(tmp_path: Path) -> None:
+    target = tmp_path / "ddpm.pt"
+    arguments = ["--rung", "eager", "--preset", "tiny", "--device", "cpu", "--batch", "1"]
+    arguments += ["--data", "synthetic", "--steps", "1", "-o", str(target)]
+    done = CliRunner().invoke(train, arguments)
+    assert done.exit_code == 0, done.output
+    assert read_checkpoint(target)["steps"] >= 1
+    refused = CliRunner().invoke(train, [*arguments[:-1], str(tmp_path / "no" / "ddpm.pt")])
+    assert (refused.exit_code, "Cannot write" in refused.output) == (2, True)
+
+
+def test_a_disk_that_fills_up_keeps_the_picture_that_was_there(
+    checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = tmp_path / "grid.png"
+    target.write_bytes(b"before")
+
+    def full(file: Path, data: bytes) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    arguments = [str(checkpoint), "-o", str(target), "--images", "1", "--steps", "1"]
+    done = CliRunner().invoke(command, [*arguments, "--device", "cpu"])
+    assert done.exit_code == 1
+    assert "No space left" in done.output
+    assert [(f.name, f.read_bytes()) for f in tmp_path.iterdir()] == [("grid.png", b"before")]
+
+
+def test_what_is_no_checkpoint_is_refused_without_unsafe_advice(tmp_path: Path) -> None:
+    (tmp_path / "x.pt").write_bytes(pickle.dumps(print))
+    with pytest.raises(WorkloadError, match="cannot be read as a checkpoint of this") as refused:
+        sample_checkpoint(tmp_path / "x.pt", 1)
+    assert "weights_only" not in str(refused.value)
 
 
 @pytest.mark.parametrize(

@@ -170,7 +170,7 @@ def _script(
     globals()["_kept"] = outcome.main
     if outcome.recording is not None:
         say(str(outcome.recording))
-        say(f"read it with: tracekit diagnose {outcome.recording.destination.trace}")
+        say(f"read it with: tracekit diagnose {outcome.recording.destination.shown}")
         return outcome.status
     say(outcome.trouble or "nothing was recorded")
     return outcome.status or FAILED
@@ -182,7 +182,7 @@ def _rung(request: RungRequest, out: str) -> None:
 
     recording = profile_rung(request, out=out, command=_command_line())
     say(str(recording))
-    path = recording.destination.trace
+    path = recording.destination.shown
     try:
         from tracekit.diagnosis import diagnose
         from tracekit.report.style import style_for

@@ -49,10 +49,23 @@ def command(
         images = sample_checkpoint(
             checkpoint, count, sampler=sampler, steps=steps, seed=seed, device=device
         )
-        output.write_bytes(png(grid(images)))
+        write(output, png(grid(images)))
     except WorkloadError as problem:
         raise click.ClickException(str(problem)) from problem
     except OSError as problem:
         raise click.ClickException(f"Cannot write {output}: {problem.strerror}") from problem
     click.echo(str(output))
     return 0
+
+
+def write(path: Path, data: bytes) -> None:
+    """Write the file whole or not at all; a pipe or a device takes the bytes as they come."""
+    if path.exists() and not path.is_file():
+        path.write_bytes(data)
+        return
+    partial = path.with_name(f".{path.name}.partial")
+    try:
+        partial.write_bytes(data)
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)

@@ -19,12 +19,14 @@ from typing import IO
 
 from tracekit.profiler.destination import Destination, reason
 from tracekit.profiler.errors import RecordError
-from tracekit.profiler.manifest import KEY, Manifest
+from tracekit.profiler.manifest import KEY, Manifest, shown
 
 CHUNK = 1 << 20
 TAIL = 1 << 14
 GZIP_LEVEL = 6
 INTERRUPTED = "Interrupted step#"
+_NOT_WHOLE = "the profiler could not write the whole trace to {} (is the disk full?)"
+_TEMPORARY = ("raw.json", "trace.part", "manifest.part")
 _TRACE_NAME = re.compile(rb'("traceName"\s*:\s*)"(?:[^"\\]|\\.)*"')
 
 
@@ -43,11 +45,15 @@ def write(
     Raises `RecordError` where the disk is full or the profiler's file is not whole; what was at
     the target before is then still there, and no temporary file is left.
     """
-    raw = _temporary(destination.trace, ".raw.json")
-    done = _temporary(destination.trace, ".part")
-    beside = _temporary(destination.manifest, ".part")
+    folder = destination.trace.parent
+    raw, done, beside = (folder / f".tracekit-{os.getpid()}.{end}" for end in _TEMPORARY)
     try:
-        export(str(raw))
+        # the program may have emptied its output folder since
+        folder.mkdir(parents=True, exist_ok=True)
+        with _for_the_profiler(raw) as name:
+            export(name)
+        if not raw.exists():
+            raise RecordError(_NOT_WHOLE.format(folder))
         with raw.open("rb") as source, _sink(done, destination.compressed) as sink:
             for piece in _rewritten(source, manifest, destination.trace.name, unfinished):
                 sink.write(piece)
@@ -56,15 +62,26 @@ def write(
         done.replace(destination.trace)
         beside.replace(destination.manifest)
     except OSError as error:
-        raise RecordError(f"cannot write {destination.trace}: {reason(error)}") from error
+        raise RecordError(f"cannot write {destination.shown}: {reason(error)}") from error
     finally:
-        for path in (raw, done, beside):
+        # the profiler itself writes to a `.tmp` first
+        for path in (raw, raw.with_name(raw.name + ".tmp"), done, beside):
             with contextlib.suppress(OSError):
                 path.unlink(missing_ok=True)
 
 
-def _temporary(target: Path, suffix: str) -> Path:
-    return target.with_name(f".{target.name}.{os.getpid()}{suffix}")
+@contextlib.contextmanager
+def _for_the_profiler(path: Path) -> Iterator[str]:
+    """A name by which the profiler can write `path`: it takes a backslash for a separator, and
+    no name that is not UTF-8."""
+    if str(path).isascii() and "\\" not in str(path):
+        yield str(path)
+        return
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        yield f"/proc/self/fd/{folder}/{path.name}"
+    finally:
+        os.close(folder)
 
 
 @contextlib.contextmanager
@@ -106,12 +123,9 @@ def _rewritten(
     yield held[: len(held) - len(tail)]
     closing = tail[tail.rfind(b'"ph"') + 1 :]
     if not tail.rstrip().endswith(b"}") or b'"traceName"' not in closing:
-        raise RecordError(
-            f"the profiler could not write the whole trace to {Path(source.name).parent} "
-            "(is the disk full?)"
-        )
+        raise RecordError(_NOT_WHOLE.format(Path(source.name).parent))
     # the profiler writes the path it was given there, unescaped
-    label = json.dumps(name).encode()
+    label = json.dumps(shown(name)).encode()
     cut = tail.rfind(b'"traceName"')
     ending = tail[cut:].replace(b'"' + os.fsencode(source.name) + b'"', label)
     if ending == tail[cut:]:

@@ -109,8 +109,16 @@ class Manifest:
         }
 
     def to_json(self, *, indent: int | None = None) -> str:
-        """ASCII JSON: quotes, backslashes and lone surrogates of a command line are escaped."""
-        return json.dumps(self.to_dict(), indent=indent, ensure_ascii=True, allow_nan=False)
+        """ASCII JSON that every reader takes: quotes and backslashes of a command line are
+        escaped, and bytes of it that are not UTF-8 stand as text (`\\udcff`)."""
+        fields = {**self.to_dict(), "command": [shown(word) for word in self.about.command],
+                  "trace": shown(self.trace)}  # fmt: skip
+        return json.dumps(fields, indent=indent, ensure_ascii=True, allow_nan=False)
+
+
+def shown(text: str) -> str:
+    """The text without lone surrogates, which JSON can write and strict readers refuse."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def _now() -> str:

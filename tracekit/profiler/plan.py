@@ -35,7 +35,7 @@ class Plan:
         least = {"wait": 0, "measure": 0, "warmup": 1, "steps": 1}
         for name, low in least.items():
             value = getattr(self, name)
-            if not isinstance(value, int) or value < low:
+            if type(value) is not int or value < low:
                 raise RecordError(f"{name} must be a whole number of at least {low}, not {value!r}",
                                   usage=True)  # fmt: skip
 

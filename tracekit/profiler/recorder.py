@@ -56,7 +56,8 @@ class Recording:
     manifest: Manifest
 
     def __str__(self) -> str:
-        parts = [f"recorded {self.manifest.steps} steps to {self.destination.trace}"]
+        steps = f"{self.manifest.steps} step{'' if self.manifest.steps == 1 else 's'}"
+        parts = [f"recorded {steps} to {self.destination.shown}"]
         if self.manifest.unprofiled is not None:
             ms = self.manifest.unprofiled.ms_per_step
             parts.append(
@@ -263,9 +264,13 @@ class Recorder:
             return
         manifest = self._manifest(complete, None if complete else why)
         unfinished = None if complete else self.plan.warmup + self.recorded
-        export.write(
-            self.destination, manifest, profiler.export_chrome_trace, unfinished=unfinished
-        )
+        try:
+            export.write(
+                self.destination, manifest, profiler.export_chrome_trace, unfinished=unfinished
+            )
+        except RecordError as error:
+            self.trouble = str(error)
+            raise
         self.recording = Recording(self.destination, manifest)
         self.trouble = None if complete else why
 

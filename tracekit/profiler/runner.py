@@ -40,10 +40,14 @@ class Program:
 
 def load_script(script: str) -> Program:
     """A script by its path. Raises `RecordError` (usage) where it can't be read or compiled."""
+    if not script:
+        raise RecordError("the name of the script is empty", usage=True)
     path = Path(script)
-    if path.is_dir():
-        raise RecordError(f"{script} is a directory; give a script, or -m and a module", usage=True)
     try:
+        if path.is_dir():
+            raise RecordError(
+                f"{script} is a directory; give a script, or -m and a module", usage=True
+            )
         absolute = str(path.absolute())
         with io.open_code(absolute) as file:
             source = file.read()
@@ -123,12 +127,13 @@ def exit_status(error: BaseException) -> int:
             return error.code or 0
         print(error.code, file=sys.stderr)
         return 1
-    trimmed = _without_us(error.__traceback__)
+    # Python's own hook shows the exception's traceback, not the one that it is given
+    error = error.with_traceback(_without_us(error.__traceback__))
     hook = sys.excepthook
     if hook is sys.__excepthook__:
-        traceback.print_exception(type(error), error, trimmed)
+        traceback.print_exception(error)
     else:
-        hook(type(error), error, trimmed)
+        hook(type(error), error, error.__traceback__)
     return INTERRUPTED if isinstance(error, KeyboardInterrupt) else 1
 
 

@@ -111,7 +111,7 @@ def profile_script(
     prepare(destination)
     recorder = Recorder(plan, destination, options=options, about=About(command=list(command)))
     watch = _Watch(recorder, step_on, stop_after_recording)
-    owner, main, status = os.getpid(), None, 0
+    owner, main, status, end = os.getpid(), None, 0, None
     watch.install()
     try:
         main = run(program, arguments)
@@ -121,15 +121,17 @@ def profile_script(
     except BaseException as error:
         stop_after(recorder, type(error))
         status = exit_status(error)
+        end = f"exit status {status}" if isinstance(error, SystemExit) else type(error).__name__
     finally:
         watch.remove()
     if os.getpid() != owner:
         # a child the program forked has come to its end here; the recording is its parent's
         raise SystemExit(status)
-    return Outcome(status, recorder.recording, _trouble(watch), main)
+    return Outcome(status, recorder.recording, _trouble(watch, end), main)
 
 
-def _trouble(watch: _Watch) -> str | None:
+def _trouble(watch: _Watch, end: str | None) -> str | None:
+    """Why not all was recorded; `end` is what the program ended with, None at its last line."""
     recorder, source = watch.recorder, watch.source
     plan = recorder.plan
     if watch.failure is not None:
@@ -145,5 +147,8 @@ def _trouble(watch: _Watch) -> str | None:
             f"recording starts after {needed} and takes {plan.steps} more: "
             "give smaller --wait, --measure or --steps"
         )
-    loaded = "" if "torch" in sys.modules else " and never imported torch"
-    return f"nothing was recorded: the program made no {source.word}{loaded}; {source.hint}"
+    if end is not None:
+        return f"nothing was recorded: the program ended with {end} before its first {source.word}"
+    if "torch" not in sys.modules:
+        return "nothing was recorded: the program never imported torch"
+    return f"nothing was recorded: the program made no {source.word}; {source.hint}"

@@ -8,6 +8,7 @@ GPU's random generators, the loader's position and the number of steps. It is re
 from __future__ import annotations
 
 import pickle
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -64,13 +65,23 @@ def read_checkpoint(path: str | Path) -> dict[str, Any]:
     if not path.is_file():
         raise WorkloadError(f"There is no checkpoint at {path}.")
     try:
-        state = torch.load(path, map_location="cpu", weights_only=True)
-    except (OSError, RuntimeError, EOFError, ValueError, KeyError, pickle.UnpicklingError) as bad:
-        reason = str(bad).splitlines()[0] if str(bad) else type(bad).__name__
-        raise WorkloadError(f"{path} cannot be read as a checkpoint: {reason}") from bad
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about pickles that torch did not write
+            state = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as bad:  # a damaged pickle raises anything from IndexError to MemoryError
+        # torch's own words advise to load it with weights_only=False, which would run its code
+        reason = "" if isinstance(bad, pickle.UnpicklingError) else f": {first_line(bad)}"
+        raise WorkloadError(
+            f"{path} cannot be read as a checkpoint of this workload{reason}."
+        ) from bad
     if not isinstance(state, dict) or state.get("schema_version") != SCHEMA_VERSION:
         raise WorkloadError(f"{path} is no checkpoint of this workload (schema {SCHEMA_VERSION}).")
     return state
+
+
+def first_line(error: Exception) -> str:
+    """The first line of an error's message, without its full stop, or the error's name."""
+    return (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
 
 
 def load_checkpoint(trainer: Trainer, path: str | Path) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import pickle
 import tarfile
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
@@ -47,9 +48,12 @@ def read_cifar10(path: Path) -> Images:
     archive, a missing or damaged batch.
     """
     if path.is_dir():
-        inner = unpacked(path)
-        if inner is not None:
-            return from_folder(inner)
+        try:
+            inner = unpacked(path)
+            if inner is not None:
+                return from_folder(inner)
+        except OSError as damage:
+            raise WorkloadError(f"{path} cannot be read: {damage}.") from damage
         packed = [path / name for name in ARCHIVE_NAMES if (path / name).is_file()]
         if not packed:
             raise WorkloadError(
@@ -60,7 +64,7 @@ def read_cifar10(path: Path) -> Images:
     try:
         check_archive(path)
         return from_archive(path)
-    except (OSError, EOFError, tarfile.TarError) as damage:
+    except (OSError, EOFError, tarfile.TarError, zlib.error) as damage:
         raise WorkloadError(f"{path} cannot be read as an archive: {damage}.") from damage
 
 
@@ -116,7 +120,7 @@ def unpacked(folder: Path) -> Path | None:
 
 def from_folder(inner: Path) -> Images:
     """The batches of an unpacked archive."""
-    names = batch_names({file.name for file in inner.iterdir()}, inner)
+    names = batch_names({file.name for file in inner.iterdir() if file.is_file()}, inner)
 
     def batches() -> Iterator[tuple[str, IO[bytes], int]]:
         for name in names:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import importlib.util
+import stat
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,9 +48,15 @@ def load_images(data: str | None, count: int = 50_000, seed: int = 0) -> ImageSe
     if data == "synthetic":
         return synthetic(count, seed)
     path = Path(data)
-    if not path.exists():
-        raise WorkloadError(f"There is no data set at {data}.")
-    if path.suffix == ".npy":
+    try:
+        mode = path.stat().st_mode
+    except FileNotFoundError as nothing:
+        raise WorkloadError(f"There is no data set at {data}.") from nothing
+    except OSError as problem:
+        raise WorkloadError(f"There is no data set at {data}: {problem.strerror}.") from problem
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        raise WorkloadError(f"{data} is neither a file nor a folder.")
+    if path.suffix == ".npy" and not stat.S_ISDIR(mode):
         return from_npy(path)
     return ImageSet(read_cifar10(path), "CIFAR-10")
 
@@ -59,7 +66,7 @@ def photo_crops(count: int, seed: int) -> ImageSet:
     missing = [name for name in ("skimage", "sklearn", "PIL") if not find_package(name)]
     if missing:
         raise WorkloadError(
-            f"The image stand-in needs {' and '.join(missing)}, which is not installed: "
+            f"The image stand-in needs {' and '.join(missing)}, not installed here: "
             "pip install scikit-image scikit-learn, or give --data PATH to CIFAR-10 or a .npy "
             "file of images, or --data synthetic."
         )
@@ -105,12 +112,14 @@ def synthetic(count: int, seed: int) -> ImageSet:
 def from_npy(path: Path) -> ImageSet:
     """A NumPy file of uint8 ``[N, 3, 32, 32]``; pickled objects in it are refused."""
     try:
-        images = np.load(path, allow_pickle=False)
-    except (OSError, ValueError, EOFError) as damage:
+        # mapped first: a damaged header may promise more bytes than the file (or the memory) has
+        images = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError, EOFError, OverflowError, MemoryError) as damage:
         raise WorkloadError(f"{path} cannot be read as a NumPy file: {damage}.") from damage
+    if not isinstance(images, np.ndarray):
+        raise WorkloadError(f"{path} is an archive of arrays (.npz), not one array (.npy).")
     if (
-        not isinstance(images, np.ndarray)
-        or images.dtype != np.uint8
+        images.dtype != np.uint8
         or images.ndim != 4
         or images.shape[1:] != (3, 32, 32)
         or len(images) == 0
@@ -118,7 +127,7 @@ def from_npy(path: Path) -> ImageSet:
         raise WorkloadError(
             f"{path} holds {images.dtype} of shape {images.shape}, not uint8 (N, 3, 32, 32)."
         )
-    return ImageSet(images, f"{len(images):,} images of {path.name}")
+    return ImageSet(np.array(images), f"{len(images):,} images of {path.name}")
 
 
 def find_package(name: str) -> Path | None:

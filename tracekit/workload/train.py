@@ -16,15 +16,19 @@ from tracekit.workload.rungs import UnknownRung, rung
 
 @click.command()
 @click.option("--rung", "key", default="5", show_default=True, help="Which rung executes it.")
-@click.option("--steps", default=20_000, show_default=True, help="Train up to this step.")
-@click.option("--preset", default="cifar10", show_default=True)
-@click.option("--device", default="cuda", show_default=True)
+@click.option("--steps", default=20_000, show_default=True, type=click.IntRange(1),
+              help="Train up to this step.")  # fmt: skip
+@click.option("--preset", type=click.Choice(["cifar10", "tiny"]), default="cifar10",
+              show_default=True)  # fmt: skip
+@click.option("--device", type=click.Choice(["cuda", "cpu"]), default="cuda", show_default=True)
 @click.option("--batch", type=int, help="Images a step; the preset's when left out.")
 @click.option("--data", help="CIFAR-10 archive or folder, .npy of images, or 'synthetic'.")
-@click.option("--loader", help="resident, dataloader or ffcv.")
+@click.option("--loader", type=click.Choice(["resident", "dataloader", "ffcv"]),
+              help="Where batches come from.")  # fmt: skip
 @click.option("--seed", default=0, show_default=True)
 @click.option("--compile-backend", default="inductor", hidden=True)
-@click.option("--every", default=1000, show_default=True, help="Steps between checkpoints.")
+@click.option("--every", default=1000, show_default=True, type=click.IntRange(1),
+              help="Steps between checkpoints.")  # fmt: skip
 @click.option("--resume", is_flag=True, help="Continue from the checkpoint if it exists.")
 @click.option("-o", "--output", type=click.Path(path_type=Path), required=True)
 def main(
@@ -45,6 +49,8 @@ def main(
     from tracekit.workload.checkpoint import load_checkpoint, save_checkpoint
     from tracekit.workload.train_step import build
 
+    if output.is_dir() or not output.parent.is_dir():
+        raise click.UsageError(f"Cannot write {output}: it is a directory or lies in none")
     try:
         trainer = build(
             rung(key), preset=preset, device=device, batch=batch, data=data, seed=seed,
@@ -53,11 +59,15 @@ def main(
         if resume and output.exists():
             load_checkpoint(trainer, output)
         trainer.warm_up(lambda message: click.echo(message, err=True))
-        while trainer.steps < steps:
-            trainer.step()
-            if trainer.steps % every == 0 or trainer.steps == steps:
+        kept = None
+        while trainer.steps < steps or kept != trainer.steps:
+            if trainer.steps < steps:
+                trainer.step()
+            # warming up takes real steps, so that it alone may reach the last one
+            if trainer.steps % every == 0 or trainer.steps >= steps:
                 click.echo(f"step {trainer.steps}: loss {trainer.loss():.4f}", err=True)
                 save_checkpoint(trainer, output)
+                kept = trainer.steps
     except UnknownRung as unknown:
         raise click.UsageError(str(unknown)) from unknown
     except WorkloadError as problem:
