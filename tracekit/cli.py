@@ -125,6 +125,7 @@ def cli() -> None:
 
 def main(args: Sequence[str] | None = None) -> NoReturn:
     """Run the command line and exit with its status."""
+    _open_streams()
     sys.exit(run(args))
 
 
@@ -155,6 +156,15 @@ def run(args: Sequence[str] | None = None) -> int:
         return _fault()
 
 
+def _open_streams() -> None:
+    """Standard streams that the caller closed (`>&-`) lead nowhere, as empty ones do; else the
+    next file opened would take their place."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            nowhere = os.open(os.devnull, os.O_RDWR)
+            setattr(sys, name, os.fdopen(nowhere, mode, encoding="utf-8", closefd=False))
+
+
 def _say(sentence: str) -> None:
     click.echo(f"tracekit: {sentence}", err=True)
 
@@ -174,7 +184,6 @@ def _flush() -> None:
 
 
 def _silence_stdout() -> None:
-    """Point stdout at nothing, so that the interpreter's last flush does not complain."""
-    nothing = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nothing, sys.stdout.fileno())
-    os.close(nothing)
+    from tracekit.commands.output import silence_stdout
+
+    silence_stdout()

@@ -155,3 +155,10 @@ def test_an_implausible_duration_swamps_nothing() -> None:
     b.kernel("corrupt", 1_500, 9_000_000, b.launch(1_499))
     steps = Analysis(b.trace()).steps
     assert steps.wall_ns.tolist() == clean.wall_ns.tolist()
+
+
+def test_an_annotation_named_nul() -> None:
+    b = TraceBuilder()
+    b.call("aten::mul", kernel="k")
+    b.annotation("\0", 0, 100)
+    assert Analysis(b.trace()).steps.source == "annotation \0"

@@ -185,3 +185,40 @@ def test_progress_only_on_a_terminal_and_for_large_files(
     err = capsys.readouterr().err
     assert r"reading a\x1b.json [############            ]  50 %" in err
     assert err.endswith("\r\x1b[K")
+
+
+def shell(line: str) -> subprocess.CompletedProcess[bytes]:
+    """`line` in bash, where `$T` is tracekit."""
+    environment = {**os.environ, "T": f"{sys.executable} -m tracekit", "PYTHONWARNINGS": "error"}
+    return subprocess.run(["bash", "-c", line], capture_output=True, cwd=ROOT, env=environment)
+
+
+@pytest.mark.parametrize("line", ["$T demo >&-", "$T demo 2>&-", "$T demo <&-", "$T demo >&- 2>&-"])
+def test_closed_streams_are_nowhere(line: str) -> None:
+    done = shell(line)
+    assert done.returncode == 0
+    assert done.stderr == b""
+
+
+def test_a_closed_standard_input_holds_no_trace() -> None:
+    done = shell("$T diagnose - <&-")
+    assert done.returncode == 3
+    assert done.stderr.startswith(b"tracekit: <stdin>: is empty")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
+def test_a_full_disk_behind_stdout() -> None:
+    done = shell("$T demo > /dev/full")
+    assert done.returncode == 2
+    assert b"Cannot write to standard output: No space left on device" in done.stderr
+    assert b"Traceback" not in done.stderr
+    assert b"ignored" not in done.stderr
+
+
+def test_the_result_never_replaces_its_trace(trace: Path) -> None:
+    before = trace.read_bytes()
+    done = tracekit("diagnose", trace, "-o", trace)
+    assert done.code == 2
+    assert "it is one of the traces" in done.err
+    assert trace.read_bytes() == before
+    assert tracekit("diagnose", trace, "-o", "").code == 2

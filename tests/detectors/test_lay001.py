@@ -248,3 +248,14 @@ def test_rung_5_shows_the_copies_of_its_graph() -> None:
 @pytest.mark.parametrize("name", ["mi300_bert_small", "mi_vllm_piecewise_graph", "sampled_rank0"])
 def test_models_without_convolutions_are_silent(name: str) -> None:
     assert real(f"public/{name}.json.gz") == Detection()
+
+
+def test_the_report_does_not_depend_on_the_order_in_the_file() -> None:
+    b = TraceBuilder()
+    for _ in range(3):
+        with b.step():
+            nchw_step(b)
+    _, one = run(b)
+    b.events.reverse()
+    _, other = run(b)
+    assert one.drafts[0].evidence.lines == other.drafts[0].evidence.lines

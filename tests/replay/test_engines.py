@@ -84,5 +84,5 @@ def test_a_stream_for_every_kernel() -> None:
     m = model(b)
     check(m)
     changed = plan(m, Edits(), Conditions())
-    assert vector.lanes(m, changed) == 600
+    assert vector.lanes(m, changed) == 300
     assert engine._engine(m, changed) is scalar.play

@@ -271,3 +271,12 @@ def test_threads_at_work_at_the_same_time_do_not_wait_for_each_other() -> None:
     tid = np.tile([100, 101], len(m.call_row) // 2)
     inside = (m.call_pred >= 0) & (np.arange(len(tid)) % 18 > 1)
     assert (tid[m.call_pred[inside]] == tid[inside]).all()
+
+
+def test_a_graph_whose_work_another_edit_removes_leaves_nothing() -> None:
+    """Together they save at least what each saves alone."""
+    m = model(program(40, 10))
+    graph = Edits(graphs=(Graphed(m.work_row, whole_step=True),))
+    alone = run(m, graph).step_ms
+    assert run(m, graph | Edits(remove_gpu=m.work_row)).step_ms <= alone
+    assert run(m, graph | Edits(remove_gpu=m.work_row[::2])).step_ms <= alone

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -293,6 +294,9 @@ def test_directories(tmp_path):
     for name in ("rank-10.json", "rank-2.json.gz", "notes.txt"):
         (tmp_path / name).write_text("")
     assert [p.name for p in find_traces(tmp_path)] == ["rank-2.json.gz", "rank-10.json"]
+    (tmp_path / "rank-3²1.json").write_text("")  # a digit that int() does not read
+    os.mkfifo(tmp_path / "pipe.json")  # opening it would wait for ever
+    assert [p.name for p in find_traces(tmp_path)][-1] == "rank-10.json"
     with pytest.raises(TraceError, match=r"is not a directory"):
         find_traces(tmp_path / "rank-10.json")
 
@@ -309,3 +313,47 @@ def test_no_file_is_left_open(tmp_path):
     path.write_text("[1]")
     with pytest.raises(TraceError):
         read(path)  # a leak would be a ResourceWarning, which is an error here
+
+
+def test_a_folder_that_cannot_be_listed_is_told(tmp_path, monkeypatch):
+    (tmp_path / "a.json").write_text("")
+    (tmp_path / "locked").mkdir()
+    real = os.scandir
+
+    def scandir(path):
+        if str(path).endswith("locked"):
+            raise PermissionError(13, "Permission denied", str(path))
+        return real(path)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    told = []
+    found = find_traces(tmp_path, lambda folder, why: told.append((folder, str(why))))
+    assert [p.name for p in found] == ["a.json"]
+    locked = str(tmp_path / "locked")
+    assert told == [(locked, f"{locked}: cannot be listed (Permission denied).")]
+    for folder in (tmp_path, tmp_path / "locked"):
+        with pytest.raises(TraceError, match=r"locked: cannot be listed \(Permission denied\)\.$"):
+            find_traces(folder)
+
+
+def test_numbers_that_a_column_cannot_hold():
+    args = {"registers per thread": 2**33, "est. achieved occupancy %": 1e300, "device": 0}
+    trace = one(cat="kernel", args=args)
+    assert trace.gpu.registers[0] == -1
+    assert trace.gpu.occupancy[0] == -1
+    assert trace.health.altered == {
+        "an integer does not fit in 32 bits": 1,
+        "a field is not a number": 1,
+    }
+    assert one(cat="kernel", args={"est. achieved occupancy %": 10**400}).gpu.occupancy[0] == -1
+
+
+def test_a_rank_below_zero_is_no_rank():
+    text = document([op(0)], header='"distributedInfo": {"rank": -5, "world_size": 2},')
+    assert (load(text).rank, load(text).world_size) == (None, 2)
+
+
+@pytest.mark.parametrize("name", ["", "a\0b.json"])
+def test_names_of_no_file(name):
+    with pytest.raises(TraceError, match=r"\.$"):
+        read(name)

@@ -61,7 +61,8 @@ class Conversions:
                 names = [ops.text("name").values[c] for c in reversed(chain) if c >= 0]
                 if names:
                     counted[" > ".join(names)] += n
-        return tuple(f"{n:,} x {name}" for name, n in counted.most_common(4))
+        commonest = sorted(counted.items(), key=lambda found: (-found[1], found[0]))
+        return tuple(f"{n:,} x {name}" for name, n in commonest[:4])
 
     def at_bandwidth(
         self, analysis: Analysis, rows: Ints, efficiency: float = 1.0

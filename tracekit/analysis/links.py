@@ -103,8 +103,9 @@ def enclosing_self(table: Table) -> Ints:
     Rows must be sorted as in a `Trace`: parents before children.
     """
     out = np.full(len(table), -1, np.int64)
+    start, end = table.ts, table.end
     for rows in thread_rows(table):
-        out[rows] = _nest(table.ts[rows], table.end[rows], rows)
+        out[rows] = _nest(start[rows], end[rows], rows)
     return out
 
 
@@ -115,11 +116,12 @@ def enclosing(outer: Table, inner: Table) -> Ints:
     if not len(outer) or not len(inner):
         return out
     threads = {_thread(outer, rows): rows for rows in thread_rows(outer)}
+    outer_start, outer_end = outer.ts, outer.end
     for rows in thread_rows(inner):
         around = threads.get(_thread(inner, rows))
         if around is None:
             continue
-        start, end = outer.ts[around], outer.end[around]
+        start, end = outer_start[around], outer_end[around]
         parent = _nest(start, end, np.arange(len(around)))
         at = inner.ts[rows]
         candidate = np.searchsorted(start, at, "right") - 1
@@ -168,11 +170,11 @@ def _nest(start: Ints, end: Ints, names: Ints) -> Ints:
     Depth = how many earlier ones are still open; the parent is the last earlier one a level up.
     """
     n = len(start)
+    if n < 2:
+        return np.full(n, -1, np.int64)
     end = np.maximum(end, start + 1)  # an event of length zero is open at its own start
     depth = np.arange(n) - np.searchsorted(np.sort(end), start, "right")
     parent = np.full(n, -1, np.int64)
-    if not n:
-        return parent
     by_level = np.argsort(depth, kind="stable")
     levels = np.split(by_level, np.flatnonzero(np.diff(depth[by_level])) + 1)
     above: dict[int, npt.NDArray[np.int64]] = {int(depth[rows[0]]): rows for rows in levels}

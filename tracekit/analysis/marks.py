@@ -101,7 +101,8 @@ def _annotations(trace: Trace, links: Links) -> Marks | None:
     launched = _launch_times(trace, links)
     best: tuple[float, int, str, tuple[Ints, Ints]] | None = None
     for name in sorted(set(names)):
-        marks = _disjoint(table, rows[names == name])
+        # one by one: numpy would compare without NULs at the end
+        marks = _disjoint(table, rows[[n == name for n in names]])
         if marks is None:
             continue
         cover = _cover(marks, launched, trace)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -51,6 +51,7 @@ def diagnose_paths(paths: tuple[str, ...], request: Request) -> int:
     if paths.count("-") > 1:
         raise click.UsageError("Standard input (-) can be given only once.")
     files, unreadable = expand(paths)
+    output.check_apart(request.output, files)
     many = len(paths) > 1 or os.path.isdir(paths[0])  # noqa: PTH112
     found: list[Diagnosis] = []
     for path in files:
@@ -75,12 +76,16 @@ def expand(paths: tuple[str, ...]) -> tuple[list[str], dict[str, str]]:
 
     files: dict[str, None] = {}
     bad: dict[str, str] = {}
+
+    def unlisted(folder: str, why: TraceError) -> None:
+        bad[folder] = _sentence(why)
+
     for path in paths:
         if not os.path.isdir(path):  # noqa: PTH112
             files[path] = None
             continue
         try:
-            files.update(dict.fromkeys(str(p) for p in find_traces(path)))
+            files.update(dict.fromkeys(str(p) for p in find_traces(path, unlisted)))
         except TraceError as error:
             bad[path] = _sentence(error)
     return list(files), bad
@@ -92,10 +97,9 @@ def _diagnose(path: str, request: Request) -> Diagnosis | str:
     from tracekit.trace.errors import TraceError
 
     progress = Progress(path)
-    source: str | BinaryIO = sys.stdin.buffer if path == "-" else path
     try:
         return diagnose(
-            source,
+            path,
             select=request.select,
             ignore=request.ignore,
             steps=request.steps,

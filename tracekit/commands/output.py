@@ -36,16 +36,47 @@ def check_writable(path: str | None) -> None:
     if path is None or path == "-":
         return
     target = Path(path)
+    if not path:
+        raise click.UsageError("-o names no file")
     if target.is_dir():
         raise click.UsageError(f"Cannot write {path}: it is a directory")
     if not target.parent.is_dir():
         raise click.UsageError(f"Cannot write {path}: there is no directory {target.parent}")
 
 
+def check_apart(path: str | None, inputs: list[str]) -> None:
+    """Refuse to write the result over one of the files that it is made from.
+
+    Raises:
+        click.UsageError: if `path` is one of `inputs`.
+    """
+    for file in inputs if path is not None else ():
+        try:
+            same = Path(file).is_file() and Path(file).samefile(path or "")
+        except OSError:
+            continue
+        if same:
+            raise click.UsageError(f"Cannot write {path}: it is one of the traces")
+
+
+def silence_stdout() -> None:
+    """Point stdout at nothing, so that the interpreter's last flush does not complain."""
+    nothing = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nothing, sys.stdout.fileno())
+    os.close(nothing)
+
+
 def _to_stdout(text: str) -> None:
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
-    sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding))
-    sys.stdout.flush()
+    try:
+        sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding))
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        silence_stdout()
+        why = error.strerror or str(error)
+        raise click.UsageError(f"Cannot write to standard output: {why}") from None
 
 
 def _to_file(text: str, target: Path) -> None:

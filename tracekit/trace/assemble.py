@@ -10,6 +10,7 @@ from tracekit.trace.columns import Columns, EventSink
 from tracekit.trace.interning import Interner
 from tracekit.trace.model import SCHEMA, TEXT, empty_table
 from tracekit.trace.table import Codes, Column, Ints, Strings, Table
+from tracekit.trace.times import LONGEST_NS
 from tracekit.trace.vocabulary import (
     ANNOTATION_WHERE,
     HIP_COPY_KINDS,
@@ -24,6 +25,7 @@ def assemble(sink: EventSink) -> tuple[int, dict[str, Table], dict[tuple[int, in
     arrays = {kind: _joined(columns) for kind, columns in sink.tables.items()}
     if "ts" in arrays["gpu"]:
         _only_work(arrays["gpu"], sink)
+    _only_near(arrays, sink)
     starts = [a["ts"].min() for a in arrays.values() if "ts" in a and len(a["ts"])]
     t0 = int(min(starts)) if starts else 0
     tables: dict[str, Table] = {}
@@ -31,6 +33,26 @@ def assemble(sink: EventSink) -> tuple[int, dict[str, Table], dict[tuple[int, in
         found = arrays.pop(kind)
         tables[kind] = _table(columns, found, t0) if found else empty_table(kind)
     return t0, tables, _threads(tables["meta"], tables, sink.ids.texts)
+
+
+def _only_near(arrays: dict[str, dict[str, Any]], sink: EventSink) -> None:
+    """Drops events at times that no recording can span: one start of 0 among times since 1970
+    would make a step of decades."""
+    timed = [a for a in arrays.values() if "ts" in a and len(a["ts"])]
+    if not timed or max(int(a["ts"].max()) for a in timed) - min(
+        int(a["ts"].min()) for a in timed
+    ) < LONGEST_NS:
+        return
+    starts = np.concatenate([a["ts"] for a in timed])
+    middle = int(np.partition(starts, len(starts) // 2)[len(starts) // 2])
+    for found in timed:
+        near = (found["ts"] > middle - LONGEST_NS) & (found["ts"] < middle + LONGEST_NS)
+        far = int((~near).sum())
+        if far:
+            sink.skipped["a start days away from all others"] += far
+            sink.events -= far
+            for column in found:
+                found[column] = found[column][near]
 
 
 def _joined(columns: Columns) -> dict[str, Any]:

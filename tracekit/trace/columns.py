@@ -16,9 +16,9 @@ import numpy as np
 from tracekit.trace.event import FIELD, NO_TEXT, AnyEvent, ArgsDecoder, TextTimeEvent
 from tracekit.trace.interning import Interner
 from tracekit.trace.model import F32, I32, SCHEMA, TEXT
-from tracekit.trace.numbers import IdTexts, float_column, int_column
+from tracekit.trace.numbers import IdTexts, float_column, int32_column, int_column
 from tracekit.trace.table import Codes, Ints
-from tracekit.trace.times import missing, ns_column, ns_of_raw
+from tracekit.trace.times import LONGEST_NS, missing, ns_column, ns_of_raw
 from tracekit.trace.vocabulary import TABLE_OF_CATEGORY
 
 TABLES = tuple(SCHEMA)
@@ -250,6 +250,10 @@ class EventSink:
             if below.any():
                 self.altered["negative duration: taken as 0"] += int(below.sum())
             dur = np.where(dur < 0, 0, dur)
+        long = dur > LONGEST_NS
+        if long.any():
+            self.altered["a duration of more than ten days: cut to that"] += int(long.sum())
+            dur = np.where(long, LONGEST_NS, dur)
         return dur
 
     def _fields(
@@ -270,7 +274,7 @@ class EventSink:
             if dtype == TEXT:
                 table.add(column, table.interners[column].codes(values))
             elif dtype == F32:
-                table.add(column, float_column(values, self.altered).astype(np.float32))
+                table.add(column, float_column(values, self.altered))
             else:
                 numbers = int_column(values, self.altered)
                 for other in _ELSE.get(field, ()):
@@ -278,7 +282,10 @@ class EventSink:
                     if gone.any():
                         more = FIELD[other](list(compress(args, gone.tolist())))
                         numbers[gone] = int_column(more, self.altered)
-                table.add(column, numbers.astype(np.int32) if dtype == I32 else numbers)
+                if dtype == I32:
+                    table.add(column, int32_column(numbers, self.altered))
+                else:
+                    table.add(column, numbers)
         if kind == "memory":
             on_host = [a.device_type == 0 for a in args]
             table.parts["device"][-1][np.array(on_host)] = -1

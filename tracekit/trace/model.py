@@ -236,4 +236,6 @@ class Trace:
     def _distributed(self, key: str) -> int | None:
         info = self.header.get("distributedInfo")
         value = info.get(key) if isinstance(info, dict) else None
-        return value if isinstance(value, int) and not isinstance(value, bool) else None
+        if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+            return None
+        return value

@@ -9,9 +9,12 @@ from collections import Counter
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from tracekit.trace.table import Floats, Ints
+from tracekit.trace.table import Ints
 
+_NO_NUMBER = "a field is not a number"
+_LARGEST_FLOAT = float(np.finfo(np.float32).max)
 _LOW, _HIGH = -(2**63), 2**63 - 1
 _ID_TEXT = re.compile(r"^(?:stream|gpu|device|queue|cuda|hip|xpu)?\s*[:#]?\s*(-?\d+)$", re.I)
 _SIZE_TEXT = re.compile(r"^(-?\d+)(?:\s*bytes)?$")
@@ -38,21 +41,34 @@ def exact_ints(values: list[Any]) -> Ints:
     return column
 
 
-def float_column(values: list[Any], altered: Counter[str]) -> Floats:
-    """A float64 column; -1 where there is no number."""
+def float_column(values: list[Any], altered: Counter[str]) -> npt.NDArray[np.float32]:
+    """A float32 column; -1 where there is no number, or none that it can hold."""
     try:
-        return np.frombuffer(array("d", values), np.float64)
+        column = np.array(array("d", values), np.float64)
     except (TypeError, OverflowError):
-        pass
-    return np.fromiter((_float(v, altered) for v in values), np.float64, len(values))
+        column = np.fromiter((_float(v, altered) for v in values), np.float64, len(values))
+    beyond = ~(np.abs(column) <= _LARGEST_FLOAT)
+    if beyond.any():
+        altered[_NO_NUMBER] += int(beyond.sum())
+        column[beyond] = -1.0
+    return column.astype(np.float32)
+
+
+def int32_column(column: Ints, altered: Counter[str]) -> npt.NDArray[np.int32]:
+    """The numbers in 32 bits; -1 where one does not fit."""
+    beyond = (column < -(2**31)) | (column >= 2**31)
+    if beyond.any():
+        altered["an integer does not fit in 32 bits"] += int(beyond.sum())
+        column = np.where(beyond, -1, column)
+    return column.astype(np.int32)
 
 
 def _float(value: Any, altered: Counter[str]) -> float:
     try:
         return float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         if value is not None:
-            altered["a field is not a number"] += 1
+            altered[_NO_NUMBER] += 1
         return -1.0
 
 
@@ -64,7 +80,7 @@ def _int(value: Any, altered: Counter[str]) -> int:
         try:
             value = int(found[1]) if found else int(value, 0)
         except ValueError:
-            altered["a field is not a number"] += 1
+            altered[_NO_NUMBER] += 1
             return -1
     if isinstance(value, float):
         if not value.is_integer():

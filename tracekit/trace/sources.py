@@ -174,6 +174,8 @@ def _opened(source: str | os.PathLike[str] | BinaryIO) -> tuple[str, BinaryIO, i
         return str(getattr(source, "name", "<stream>")), source, 0
     if source == "-":
         return "<stdin>", sys.stdin.buffer, 0
+    if not os.fspath(source):
+        raise TraceError("'': is not the name of a file.")
     path = Path(source)
     try:
         if path.is_dir():
@@ -186,3 +188,5 @@ def _opened(source: str | os.PathLike[str] | BinaryIO) -> tuple[str, BinaryIO, i
         raise TraceError(f"{path}: cannot be opened, permission denied.") from None
     except OSError as error:
         raise TraceError(f"{path}: cannot be opened ({error.strerror or error}).") from None
+    except ValueError as error:  # a NUL in the name
+        raise TraceError(f"{str(path)!r}: cannot be opened ({error}).") from None

@@ -19,6 +19,9 @@ from tracekit.trace.table import Bools, Ints
 EXACT_BELOW_US = float(2**43)
 _LIMIT_NS = 2**62
 _LIMIT_US = _LIMIT_NS // 1000
+_MOST_DIGITS = len(str(_LIMIT_US))
+LONGEST_NS = 10 * 86_400 * 10**9
+"""ten days: no profiler records for as long"""
 MISSING = -(2**63)
 """Marks a time that is not there or not a number."""
 
@@ -64,7 +67,10 @@ def ns_of_text(text: bytes) -> int:
     if part.isdigit() and len(part) <= 3 and whole.isdigit() and len(whole) < 16:
         return int(whole) * 1000 + int(part.ljust(3, b"0"))
     try:
-        ns = round(Decimal(text.decode("ascii")) * 1000)
+        us = Decimal(text.decode("ascii"))
+        if us.adjusted() > _MOST_DIGITS:  # writing out 1e500000 takes seconds
+            return MISSING
+        ns = round(us * 1000)
     except (InvalidOperation, UnicodeDecodeError, ValueError, OverflowError):
         return MISSING
     return ns if -_LIMIT_NS < ns < _LIMIT_NS else MISSING
