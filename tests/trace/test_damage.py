@@ -252,3 +252,16 @@ def test_damage_in_every_event_stays_linear():
     assert len(trace.table("ops")) == 1
     assert trace.health.events_skipped == 1500
     assert len(trace.health.damage) == 1000
+
+
+def test_a_text_without_an_end_takes_little_memory():
+    """A pattern that tries again at every byte would remember each: 130 bytes a byte."""
+    import tracemalloc
+
+    text = document([op(0)])[:-20].encode() + b', {"ph": "X", "name": "' + b"a" * (4 << 20)
+    tracemalloc.start()
+    trace = load(text)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert trace.table("ops").ints("id").tolist() == [0]
+    assert peak < 20 * len(text)

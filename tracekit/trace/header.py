@@ -12,7 +12,7 @@ from tracekit.trace.event import FAULTS
 from tracekit.trace.mend import mend_event
 
 _SCALAR = re.compile(
-    rb'"([A-Za-z_]\w{1,60})"\s*:\s*(-?\d+(?:\.\d+)?|"(?:[^"\\]|\\.)*")\s*(?=[,}\n])'
+    rb'"([A-Za-z_]\w{1,60})"\s*:\s*(-?\d+(?:\.\d+)?|"(?:[^"\\]++|\\.)*+")\s*(?=[,}\n])'
 )
 _DISTRIBUTED = re.compile(rb'"distributedInfo"\s*:\s*(\{[^{}]*\})')
 _ARRAY_KEY = re.compile(rb'"traceEvents"\s*:\s*\[\s*\Z')

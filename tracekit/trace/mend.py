@@ -22,7 +22,7 @@ QUOTE = "a raw quote in a string, kept as text"
 _LINE_ENDS = b"\t\n\r"
 _CONTROLS = bytes(32 if c < 32 and c not in _LINE_ENDS else c for c in range(256))
 _CONTROL = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f]")
-_STRING = re.compile(rb'"(?:[^"\\]|\\.)*"', re.S)
+_STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"', re.S)
 _LINE = re.compile(rb"[\n\r\t]")
 _ESCAPE = re.compile(
     rb'\\(?:["\\/bfnrt]|u(?:[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}'

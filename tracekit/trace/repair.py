@@ -21,7 +21,7 @@ from tracekit.trace.coerce import coerce
 from tracekit.trace.event import FAULTS, decode_event
 from tracekit.trace.layout import EVENT_START
 
-_TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|[{}\[\]]', re.S)
+_TOKEN = re.compile(rb'"(?:[^"\\]++|\\.)*+"|[{}\[\]]', re.S)
 _ARGS = re.compile(rb',\s*"args"\s*:\s*\{')
 _LONGEST_EVENT = 1 << 20
 _HEADER_KEY = (
