@@ -50,6 +50,26 @@ def test_arguments_after_the_dashes_are_the_scripts(script: Path, arguments: lis
     assert len(marks(trace)) == 2
 
 
+def test_a_recorded_folder_is_diagnosed(script: Path) -> None:
+    from tracekit.commands.diagnose import command as diagnose
+
+    for out in ("out", "out/b.json"):
+        recorded = CliRunner().invoke(command, [*FEW, "train.py", "-o", out, "--", "x", "9"])
+        assert recorded.exit_code == 0, recorded.output
+    result = CliRunner().invoke(diagnose, ["out", "--format", "json"], standalone_mode=False)
+    assert result.return_value == 0, result.output
+    assert result.stderr == ""
+    assert len(json.loads(result.stdout)["reports"]) == 2
+
+
+def test_a_byte_that_is_not_utf8_leaves_the_trace_whole(script: Path) -> None:
+    arguments = [*FEW, "train.py", "--", "\udcff", "9"]
+    done = python("-m", "tracekit", "profile", *arguments, cwd=script.parent)
+    assert done.returncode == 0, done.stderr
+    report = python("-m", "tracekit", "diagnose", "traces/trace.json.gz", cwd=script.parent)
+    assert "· complete\n" in report.stdout
+
+
 def test_too_few_steps_exit_1_and_say_what_to_change(script: Path) -> None:
     result = CliRunner().invoke(command, ["train.py", "--", "x", "5"])
     assert result.exit_code == 1

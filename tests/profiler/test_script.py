@@ -176,7 +176,20 @@ def test_a_script_that_never_steps(record_script: Record, tmp_path: Path) -> Non
 def test_a_script_that_steps_too_little(record_script: Record, steps: int) -> None:
     outcome = record_script(TRAIN + f"train({steps})")
     assert outcome.recording is None
-    assert f"the program made {steps} steps" in str(outcome.trouble)
+    made = "1 step" if steps == 1 else f"{steps} steps"
+    assert f"the program made {made}" in str(outcome.trouble)
+
+
+def test_a_new_optimizer_every_step(record_script: Record) -> None:
+    body = MODEL + (
+        "for _ in range(30):\n"
+        "    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+        "    loss().backward()\n"
+        "    optimizer.step()\n"
+    )
+    trouble = str(record_script(body).trouble)
+    assert "of 30 optimizer steps no object made more than" in trouble
+    assert "with tracekit.profile()" in trouble
 
 
 def test_stop_after_recording(record_script: Record, capsys: pytest.CaptureFixture[str]) -> None:

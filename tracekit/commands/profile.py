@@ -43,11 +43,16 @@ USAGE, FAILED = 2, 1
 @click.option("--shapes/--no-shapes", default=True, show_default=True, help="Record input shapes.")
 @click.option("--stacks", is_flag=True, help="Record the Python line of each operator (large).")
 @click.option("--memory", is_flag=True, help="Record allocations.")
-@click.option("--device", type=click.Choice(["cuda", "cpu"]), help="Rung.  [default: cuda]")
-@click.option("--preset", type=click.Choice(["cifar10", "tiny"]), help="Rung.  [default: cifar10]")
+@click.option("--device", type=click.Choice(["cuda", "cpu"]),
+              help="Rung: where it runs.  [default: cuda]")  # fmt: skip
+@click.option("--preset", type=click.Choice(["cifar10", "tiny"]),
+              help="Rung: the network; tiny ends in about a minute on a CPU.  "
+              "[default: cifar10]")  # fmt: skip
 @click.option("--batch", type=click.IntRange(min=1), help="Rung: images a step.")
-@click.option("--data", metavar="PATH", help="Rung: folder of the CIFAR-10 archive.")
-@click.option("--seed", type=int, help="Rung.  [default: 0]")
+@click.option("--data", metavar="PATH",
+              help="Rung: CIFAR-10 archive or folder, .npy of images, or 'synthetic'; photographs "
+              "of the extra [data] when left out.")  # fmt: skip
+@click.option("--seed", type=int, help="Rung: of weights, noise and batches.  [default: 0]")
 @click.option("--compile-backend", hidden=True)
 @click.pass_context
 def command(
@@ -81,7 +86,10 @@ def command(
       tracekit profile --rung 5 -o traces/rung5
 
     The script is not edited and runs to its end; its steps are counted by its optimizer. DIR
-    gets trace.json.gz and manifest.json; under torchrun each rank writes its own.
+    gets trace.json.gz and manifest.json; under torchrun each rank writes its own
+    (torchrun ... -m tracekit profile train.py).
+
+    The exit status is the script's own; 1 where it ran and nothing was recorded.
     """
     from tracekit.profiler.errors import RecordError
     from tracekit.profiler.plan import Options, Plan

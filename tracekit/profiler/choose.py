@@ -36,6 +36,11 @@ class Least:
         self._chosen: weakref.ref[Any] | None = None
 
     @property
+    def total(self) -> int:
+        """The steps that all objects have made before the choice."""
+        return self._clock
+
+    @property
     def seen(self) -> int:
         """The most steps that one object has made before the choice."""
         return max((s.count for s in self._seen.values()), default=0)
@@ -70,6 +75,9 @@ class Largest:
     def __init__(self, wait: int, size: Callable[[Any], int]) -> None:
         self._wait = max(1, wait)
         self._size = size
+        self.total = 0
+        """The calls that all objects have had before the choice."""
+
         self._sizes: dict[int, tuple[weakref.ref[Any], int, list[int]]] = {}
         self._chosen: weakref.ref[Any] | None = None
 
@@ -84,6 +92,7 @@ class Largest:
 
     def offer(self, stepped: Any) -> bool:
         """An object was called. True where this very call decided the choice."""
+        self.total += 1
         entry = self._sizes.get(id(stepped))
         if entry is None or entry[0]() is not stepped:
             entry = (weakref.ref(stepped), self._size(stepped), [0])

@@ -25,7 +25,7 @@ _WARNING = r"Using `torch\.compile\(module\)` when there are global hooks"
 class ForwardSteps:
     """Calls `begin(name)` at the end of the last ignored call, then `step()` after every call."""
 
-    word = "call of a model"
+    word, words = "call of a model", "calls of a model"
     hint = "for a program whose model is not an nn.Module use `with tracekit.profile()`"
 
     def __init__(self, wait: int, begin: Callable[[str], None], step: Callable[[], None]) -> None:
@@ -42,6 +42,11 @@ class ForwardSteps:
     def seen(self) -> int:
         """Calls counted before the choice."""
         return self._choice.seen
+
+    @property
+    def total(self) -> int:
+        """Calls of all models before the choice."""
+        return self._choice.total
 
     def install(self) -> None:
         """Watch from now on; torch is not imported for it."""

@@ -24,7 +24,7 @@ MODULE = "torch.optim.optimizer"
 class OptimizerSteps:
     """Calls `begin(name)` at the end of the last ignored step, then `step()` after every step."""
 
-    word = "optimizer step"
+    word, words = "optimizer step", "optimizer steps"
     hint = (
         "for a program without an optimizer use --step-on forward; for one whose optimizer runs "
         "inside torch.compile or a CUDA graph use `with tracekit.profile()`"
@@ -43,6 +43,11 @@ class OptimizerSteps:
     def seen(self) -> int:
         """Steps counted before the choice."""
         return self._choice.seen
+
+    @property
+    def total(self) -> int:
+        """Steps of all optimizers before the choice."""
+        return self._choice.total
 
     def install(self) -> None:
         """Watch from now on; torch is not imported for it."""

@@ -56,8 +56,7 @@ class Recording:
     manifest: Manifest
 
     def __str__(self) -> str:
-        steps = f"{self.manifest.steps} step{'' if self.manifest.steps == 1 else 's'}"
-        parts = [f"recorded {steps} to {self.destination.shown}"]
+        parts = [f"recorded {counted(self.manifest.steps, 'step')} to {self.destination.shown}"]
         if self.manifest.unprofiled is not None:
             ms = self.manifest.unprofiled.ms_per_step
             parts.append(
@@ -306,6 +305,11 @@ def _stop(profiler: torch.profiler.profile) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         profiler.stop()
+
+
+def counted(number: int, word: str) -> str:
+    """`1 step`, `2 steps`."""
+    return f"{number} {word}{'' if number == 1 else 's'}"
 
 
 def say(message: str) -> None:

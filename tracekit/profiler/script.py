@@ -21,7 +21,7 @@ from tracekit.profiler.imported import AfterImport
 from tracekit.profiler.manifest import About
 from tracekit.profiler.optimizer_steps import OptimizerSteps
 from tracekit.profiler.plan import Options, Plan
-from tracekit.profiler.recorder import Recorder, Recording
+from tracekit.profiler.recorder import Recorder, Recording, counted
 from tracekit.profiler.runner import Program, exit_status, run
 from tracekit.profiler.session import nothing_recorded, stop_after
 
@@ -142,10 +142,17 @@ def _trouble(watch: _Watch, end: str | None) -> str | None:
         return nothing_recorded(recorder)
     if source.seen:
         needed = max(plan.wait, 1) + plan.measure + plan.warmup
+        if source.total >= needed + plan.steps > source.seen:
+            # a new optimizer every step, say
+            return (
+                f"nothing was recorded: of {source.total} {source.words} no object made more than "
+                f"{source.seen}, so that none tells where a step ends; use "
+                "`with tracekit.profile()`"
+            )
         return (
-            f"nothing was recorded: the program made {source.seen} steps ({source.word}s), and the "
-            f"recording starts after {needed} and takes {plan.steps} more: "
-            "give smaller --wait, --measure or --steps"
+            f"nothing was recorded: the program made {counted(source.seen, 'step')} "
+            f"({source.words}), and the recording starts after {needed} and takes {plan.steps} "
+            "more: give smaller --wait, --measure or --steps"
         )
     if end is not None:
         return f"nothing was recorded: the program ended with {end} before its first {source.word}"

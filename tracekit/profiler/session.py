@@ -13,7 +13,7 @@ from tracekit.profiler.destination import prepare, resolve
 from tracekit.profiler.errors import RecordError
 from tracekit.profiler.manifest import About
 from tracekit.profiler.plan import Options, Plan
-from tracekit.profiler.recorder import Progress, Recorder, Recording, say
+from tracekit.profiler.recorder import Progress, Recorder, Recording, counted, say
 
 
 class profile:
@@ -149,9 +149,9 @@ def nothing_recorded(recorder: Recorder) -> str:
     if recorder.trouble is not None and not recorder.made_too_few:
         return f"nothing was recorded: {recorder.trouble}"
     return (
-        f"nothing was recorded: the program made {recorder.made} steps, and the recording starts "
-        f"after {plan.wait + plan.measure + plan.warmup} (wait {plan.wait}, measure "
-        f"{plan.measure}, warm-up {plan.warmup}) and takes {plan.steps} more"
+        f"nothing was recorded: the program made {counted(recorder.made, 'step')}, and the "
+        f"recording starts after {plan.wait + plan.measure + plan.warmup} (wait {plan.wait}, "
+        f"measure {plan.measure}, warm-up {plan.warmup}) and takes {plan.steps} more"
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 from collections.abc import Callable
 from pathlib import Path
@@ -41,7 +42,7 @@ def find_traces(
         for folder, _, names in os.walk(root, onerror=failed)
         for name in names
         if name.lower().endswith(SUFFIXES) and not name.startswith(".")
-        if not _is_special(Path(folder) / name)
+        if not _is_special(Path(folder) / name) and not _is_manifest(Path(folder) / name)
     ]
     if not found:
         raise TraceError(f"{root}: holds no trace; its files should end in {', '.join(SUFFIXES)}.")
@@ -56,8 +57,17 @@ def _is_special(path: Path) -> bool:
         return False
 
 
-def _by_number(path: Path) -> tuple[tuple[int, str], ...]:
-    import re
+def _is_manifest(path: Path) -> bool:
+    """What a recorder writes beside its trace (`manifest.json`): no trace, though JSON."""
+    if not re.fullmatch(r"manifest(-rank\d+)?\.json|.+\.manifest\.json", path.name):
+        return False
+    try:
+        with path.open("rb") as file:
+            return file.read(64).split()[:2] == [b"{", b'"schema_version":']
+    except OSError:  # reading it will tell
+        return False
 
+
+def _by_number(path: Path) -> tuple[tuple[int, str], ...]:
     parts = re.split(r"(\d+)", str(path))
     return tuple((int(p), p) if p.isdecimal() else (-1, p) for p in parts)
