@@ -84,6 +84,7 @@ def test_training_keeps_a_checkpoint_even_where_warming_up_took_every_step(tmp_p
     done = CliRunner().invoke(train, arguments)
     assert done.exit_code == 0, done.output
     assert read_checkpoint(target)["steps"] >= 1
+    assert "nan" not in done.output
     refused = CliRunner().invoke(train, [*arguments[:-1], str(tmp_path / "no" / "ddpm.pt")])
     assert (refused.exit_code, "Cannot write" in refused.output) == (2, True)
 

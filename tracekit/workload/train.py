@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import click
@@ -65,7 +66,9 @@ def main(
                 trainer.step()
             # warming up takes real steps, so that it alone may reach the last one
             if trainer.steps % every == 0 or trainer.steps >= steps:
-                click.echo(f"step {trainer.steps}: loss {trainer.loss():.4f}", err=True)
+                loss = trainer.loss()  # NaN where warming up, which told its own, took every step
+                told = "" if math.isnan(loss) else f": loss {loss:.4f}"
+                click.echo(f"step {trainer.steps}{told}", err=True)
                 save_checkpoint(trainer, output)
                 kept = trainer.steps
     except UnknownRung as unknown:
