@@ -42,6 +42,7 @@ def test_streams_are_a_union_not_a_sum() -> None:
     assert analysis.accounting.idle_ns.tolist() == [20_000]
     streams = {k: v.tolist() for k, v in analysis.accounting.streams_ns.items()}
     assert streams == {(0, 7): [60_000], (0, 9): [60_000]}
+    assert {k: v.tolist() for k, v in analysis.accounting.devices_ns.items()} == {0: [80_000]}
 
 
 def gap(b: TraceBuilder) -> tuple[str, float]:

@@ -52,6 +52,8 @@ class Accounting:
     """GPU rows a step launched"""
     streams_ns: dict[tuple[int, int], Ints]
     """(device, stream) to its busy union in each window, for every device"""
+    devices_ns: dict[int, Ints]
+    """every device to the busy union of all its streams in each window"""
 
 
 def busy_time(analysis: Analysis) -> BusyTime:
@@ -96,6 +98,7 @@ def account(analysis: Analysis) -> Accounting:
         class_ns=_class_time(analysis),
         launches=np.bincount(steps.gpu_step[steps.gpu_step >= 0], minlength=len(steps)),
         streams_ns=_streams(analysis),
+        devices_ns=_devices(analysis),
     )
 
 
@@ -113,9 +116,18 @@ def _streams(analysis: Analysis) -> dict[tuple[int, int], Ints]:
     gpu = analysis.trace.table("gpu")
     sane = ~analysis.implausible
     device, stream = gpu.ints("device"), gpu.ints("stream")
-    out: dict[tuple[int, int], Ints] = {}
-    for d, s in np.unique(np.stack([device[sane], stream[sane]]), axis=1).T.tolist():
-        mine = sane & (device == d) & (stream == s)
-        disjoint = union(gpu.ts[mine], gpu.end[mine])
-        out[(d, s)] = covered(disjoint, analysis.steps.start, analysis.steps.end)
-    return out
+    pairs = np.unique(np.stack([device[sane], stream[sane]]), axis=1).T.tolist()
+    return {(d, s): _busy(analysis, sane & (device == d) & (stream == s)) for d, s in pairs}
+
+
+def _devices(analysis: Analysis) -> dict[int, Ints]:
+    sane = ~analysis.implausible
+    device = analysis.trace.table("gpu").ints("device")
+    return {d: _busy(analysis, sane & (device == d)) for d in np.unique(device[sane]).tolist()}
+
+
+def _busy(analysis: Analysis, rows: Bools) -> Ints:
+    """[steps] union of the rows' intervals in each window."""
+    gpu = analysis.trace.table("gpu")
+    disjoint = union(gpu.ts[rows], gpu.end[rows])
+    return covered(disjoint, analysis.steps.start, analysis.steps.end)

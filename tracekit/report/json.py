@@ -139,6 +139,14 @@ def _steps(d: Diagnosis) -> dict[str, Any]:
             }
             for k in range(len(steps))
         ],
+        "devices": [
+            {
+                "device": int(device),
+                "busy_ms": [number(v / NS_PER_MS) for v in busy],
+                "idle_ms": [number(v / NS_PER_MS) for v in (accounting.wall_ns - busy)],
+            }
+            for device, busy in sorted(accounting.devices_ns.items())
+        ],
         "streams": [
             {
                 "device": int(device),
