@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tracekit.commands.ladder import write_pages
+from tracekit.commands.ladder import default_output, write_pages
 from tracekit.workload import ladder_report
 
 ROOT = Path(__file__).parents[2]
@@ -94,3 +94,9 @@ def test_findings_are_read_again_from_kept_traces() -> None:
     assert graphs["findings_before"] is None
     assert one["findings_before"] == graphs["findings_after"] != [{"code": "OLD"}]
     assert [finding["code"] for finding in one["findings_after"]] == ["LAY001"]
+
+
+def test_a_trial_does_not_overwrite_the_documented_results() -> None:
+    assert default_output("cuda", "cifar10") == Path("docs/ladder.json")
+    assert default_output("cpu", "cifar10") == Path("ladder.json")
+    assert default_output("cuda:0", "tiny") == Path("ladder.json")

@@ -6,7 +6,7 @@ because the host needs longer to launch a kernel than the GPU needs to run it.
 
 ## Why it matters
 Nothing that makes kernels faster helps such a step: its time is the host's. On an H200 a UNet
-under torch.compile spent 26 ms a step computing and 85 ms waiting for 2,188 launches; removing
+under torch.compile computed 26 ms of a step of 85 and waited for 2,188 launches the rest; removing
 5.4 ms of its layout kernels would have saved nothing, one CUDA graph made it 28 ms.
 
 ## How it is measured
