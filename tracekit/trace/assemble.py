@@ -39,9 +39,11 @@ def _only_near(arrays: dict[str, dict[str, Any]], sink: EventSink) -> None:
     """Drops events at times that no recording can span: one start of 0 among times since 1970
     would make a step of decades."""
     timed = [a for a in arrays.values() if "ts" in a and len(a["ts"])]
-    if not timed or max(int(a["ts"].max()) for a in timed) - min(
-        int(a["ts"].min()) for a in timed
-    ) < LONGEST_NS:
+    if (
+        not timed
+        or max(int(a["ts"].max()) for a in timed) - min(int(a["ts"].min()) for a in timed)
+        < LONGEST_NS
+    ):
         return
     starts = np.concatenate([a["ts"] for a in timed])
     middle = int(np.partition(starts, len(starts) // 2)[len(starts) // 2])
