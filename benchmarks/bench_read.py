@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import gzip
 import importlib.util
+import os
 import subprocess
 import sys
 import tempfile
@@ -90,8 +91,11 @@ def ways() -> dict[str, str]:
 
 def measure(program: str, path: Path) -> tuple[float | None, float]:
     """Seconds as the program reports them (None if it failed), and peak memory in MB."""
+    # Modules are compiled once, as where the package is installed, not at every start.
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
     process = subprocess.Popen(
         [sys.executable, "-c", program, str(path)],
+        env=environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
