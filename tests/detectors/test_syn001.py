@@ -83,9 +83,31 @@ def test_a_wait_that_leaves_no_idle_is_no_finding() -> None:
     assert detect(b).drafts == ()
 
 
-def test_a_host_bound_step_gains_nothing_by_losing_its_wait() -> None:
-    for found in findings(program(40, 10, sync=True)):
-        assert found.saving.percent_of_step < 2
+def test_a_wait_that_finds_the_gpu_done_is_no_finding() -> None:
+    """Host 25 x 40 us, GPU 25 x 10 us: each kernel has ended before the step's wait begins. The
+    waits are seen, and none of them waited."""
+    analysis = Analysis(program(40, 10, sync=True).trace())
+    assert len(analysis.waits.call) == 4
+    assert (analysis.waits.awaited == -1).all()
+    assert syn.detect(analysis, syn.Config()).drafts == ()
+
+
+def test_a_wait_in_a_host_bound_step_is_worth_only_the_wait() -> None:
+    """The same with a last kernel of 60 us: it starts 25 us into its op of 40 and ends 45 us after
+    it; the call returns 2 us later. Without the wait the host goes on at once: 47 us of 1,048."""
+    b = TraceBuilder()
+    for _ in range(4):
+        with b.step():
+            for k in range(25):
+                b.call("aten::add", kernel=ADD, gpu=60 if k == 24 else 10, host=40)
+            at = b.clock[100]
+            until = b.free[7] + 2
+            b.op("aten::item", at, until - at + 1)
+            b.launch(at, until - at, name="cudaStreamSynchronize")
+            b.clock[100] = until + 1
+    (found,) = findings(b)
+    assert found.saving.ms_per_step == pytest.approx(0.047, abs=0.006)
+    assert found.evidence.counts["host waiting, ms a step"] == pytest.approx(0.047)
 
 
 def test_the_profilers_own_wait_at_the_end_is_outside() -> None:

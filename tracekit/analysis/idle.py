@@ -54,9 +54,9 @@ LAUNCH_NS = 2_000_000
 SILENT_NS = 1_000_000
 """a stretch without recorded events shorter than this is Python between two ops"""
 
-_LOADER = re.compile(
-    r"enumerate\(DataLoader\)|_BaseDataLoaderIter|DataLoader.*__next__|\.__next__$"
-)
+LOADER = r"enumerate\(DataLoader\)|DataLoader\w*\.__next__"
+"""names under which torch's DataLoader is recorded while a batch is awaited"""
+_LOADER = re.compile(rf"{LOADER}|_BaseDataLoaderIter|DataLoader.*__next__|\.__next__$")
 
 
 @dataclass(frozen=True)

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tracekit.analysis.idle import SILENT_NS
+from tracekit.analysis.idle import LOADER, SILENT_NS
 from tracekit.analysis.intervals import Intervals, complement, covered, union
 from tracekit.trace.table import Ints
 
 if TYPE_CHECKING:
     from tracekit.analysis.analysis import Analysis
 
-_LOADER = re.compile(r"enumerate\(DataLoader\)|DataLoader\w*\.__next__")
+_LOADER = re.compile(LOADER)
 
 
 @dataclass(frozen=True)

@@ -109,9 +109,10 @@ class Pricer:
             before = self._run(Edits(), self.otherwise).step_ms
             bounds.append(self._scaled(before, self._run(draft.edits, self.otherwise).step_ms))
         error = self.miss * best
-        return self._saving(best, min(bounds) - error, max(bounds) + error)
+        return self.quoted(best, min(bounds) - error, max(bounds) + error)
 
-    def _saving(self, best: float, low: float, high: float) -> Saving:
+    def quoted(self, best: float, low: float, high: float) -> Saving:
+        """A saving and its range, ms, as a share of the step that savings are quoted for."""
         percent = 100 * best / self.step_ms if self.step_ms else 0.0
         return Saving(
             best, max(low, 0.0), min(high, self.step_ms), percent, self.base, self.step_ms
@@ -155,7 +156,7 @@ def _combine(pricer: Pricer, findings: list[Finding]) -> tuple[Saving | None, tu
     best = pricer.saved_ms(together)
     low = min(best, max(f.saving.low for f in top))
     high = max(best, min(sum(f.saving.high for f in top), pricer.step_ms))
-    return pricer._saving(best, low, high), tuple(dict.fromkeys(f.code for f in top))
+    return pricer.quoted(best, low, high), tuple(dict.fromkeys(f.code for f in top))
 
 
 def _finding(draft: Draft, saving: Saving) -> Finding:
