@@ -102,7 +102,9 @@ def test_the_kernels_of_a_loop_become_one_of_the_same_time() -> None:
     ],
 )
 def test_a_loop_that_may_need_its_numbers_is_priced_by_its_waits(before: tuple[str, ...]) -> None:
-    for found in findings(norms(before=before)):
+    some = findings(norms(before=before))
+    assert some
+    for found in some:
         assert found.title == "aten::item makes the host wait for the GPU"
         assert not len(found.edits.remove_host)
         assert not len(found.edits.remove_gpu)
